@@ -1,0 +1,30 @@
+#include "device/device.h"
+
+namespace meshtrain {
+namespace {
+
+// Addresses count up from a base that no process maps, one block after the other.
+class SimDevice final : public Device {
+ public:
+  DeviceKind kind() const override { return DeviceKind::kSim; }
+
+ protected:
+  std::byte* allocate_block(std::int64_t bytes) override {
+    const std::uintptr_t address = next_;
+    next_ += static_cast<std::uintptr_t>((bytes + kAlignment - 1) / kAlignment * kAlignment);
+    return reinterpret_cast<std::byte*>(address);
+  }
+
+  void release_block(std::byte* /*data*/, std::int64_t /*bytes*/) noexcept override {}
+
+ private:
+  std::uintptr_t next_ = std::uintptr_t{1} << 56U;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_sim_device() {
+  return std::make_unique<SimDevice>();
+}
+
+}  // namespace meshtrain

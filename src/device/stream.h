@@ -1,0 +1,43 @@
+// An ordered queue of operations on one device. On `cpu` an operation has run when the call that
+// queued it returns; on `sim` only its cost is recorded. Code must not rely on either: it orders
+// work by the stream alone.
+#pragma once
+
+#include <cstdint>
+
+#include "device/device.h"
+
+namespace meshtrain {
+
+// What one operation costs. `flops` are those of matrix products and attention by the field's
+// convention (2 per multiply-add, causal attention counted at half); `bytes` are the operands
+// read and written once.
+struct OpCost {
+  std::int64_t flops = 0;
+  std::int64_t bytes = 0;
+  friend OpCost operator+(OpCost a, OpCost b) { return {a.flops + b.flops, a.bytes + b.bytes}; }
+  friend OpCost operator-(OpCost a, OpCost b) { return {a.flops - b.flops, a.bytes - b.bytes}; }
+  friend bool operator==(const OpCost&, const OpCost&) = default;
+};
+
+// Not thread-safe: one rank queues.
+class Stream {
+ public:
+  // `threads` is the number of processor cores that an operation may use on `cpu`.
+  Stream(Device& device, int threads) : device_(&device), threads_(threads) {}
+
+  Device& device() const { return *device_; }
+  DeviceKind kind() const { return device_->kind(); }
+  int threads() const { return threads_; }
+
+  void charge(OpCost cost) { total_ = total_ + cost; }
+  // Since the stream was made.
+  OpCost total() const { return total_; }
+
+ private:
+  Device* device_;
+  int threads_;
+  OpCost total_;
+};
+
+}  // namespace meshtrain
