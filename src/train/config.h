@@ -1,0 +1,114 @@
+// The configuration of a run: what the TOML file and the -s overrides say, checked and with defaults
+// filled in. docs/config.md lists every key.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "model/spec.h"
+
+namespace meshtrain {
+
+enum class RecomputePolicy : std::uint8_t { kNone, kSelective, kFull };
+std::string_view name_of(RecomputePolicy policy);
+
+struct DataConfig {
+  std::string train;                // PREFIX of PREFIX.bin/.idx, an llm.c .bin, or a text or .jsonl file
+  std::string valid;                // likewise; empty: no evaluation
+  std::string tokenizer = "bytes";  // bytes | sentencepiece:FILE | FILE of a Hugging Face tokenizer.json
+  std::int64_t seq_len = 256;
+};
+
+struct TrainConfig {
+  std::int64_t steps = 200;
+  std::int64_t global_batch = 32;  // sequences an optimizer step
+  std::int64_t micro_batch = 4;    // sequences a forward pass
+  std::uint64_t seed = 1;
+  double grad_clip = 1.0;          // 0: off
+  std::int64_t eval_every = 0;     // steps; 0: only at the end
+  std::int64_t eval_batches = 20;  // micro-batches an evaluation
+};
+
+struct OptimizerConfig {
+  std::string name = "adamw";  // sgd | momentum | nesterov | adagrad | rmsprop | adam | adamw
+  double lr = 3e-4;
+  std::array<double, 2> betas = {0.9, 0.95};
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  bool decay_all = false;           // true: norms and biases too
+  double momentum = 0.9;            // momentum, nesterov; rmsprop when set
+  double alpha = 0.99;              // rmsprop
+  std::string schedule = "cosine";  // constant | cosine | linear | wsd
+  std::int64_t warmup = 0;          // steps
+  double min_lr = 0.0;
+  double decay_fraction = 0.2;  // wsd: last part of the run that decays
+};
+
+struct PrecisionConfig {
+  DType compute = DType::kBF16;
+  double loss_scale = 65536.0;            // fp16: initial
+  std::int64_t loss_scale_window = 2000;  // fp16: steps without overflow before the scale doubles
+};
+
+// This version trains on one rank: every size must be 1 and zero must be 0.
+struct MeshConfig {
+  std::int64_t dp = 1;
+  std::int64_t zero = 0;
+  std::int64_t tp = 1;
+  bool sequence_parallel = true;
+  std::int64_t pp = 1;
+  std::string schedule = "1f1b";
+  std::int64_t virtual_stages = 1;
+  std::int64_t cp = 1;
+  std::int64_t ep = 1;
+};
+
+struct CheckpointConfig {
+  std::string dir;         // output.dir/checkpoints unless said
+  std::int64_t every = 0;  // steps; 0: only at the end
+  std::int64_t keep = 3;   // newest kept; 0: all
+};
+
+struct OutputConfig {
+  std::string dir = "runs/default";
+};
+
+struct MachineConfig {
+  // Peak matrix-product TFLOP/s that MFU is measured against. Negative: measured when the run starts;
+  // 0: MFU is not reported.
+  double peak_tflops = -1.0;
+  std::int64_t threads = 0;  // 0: all cores that this process may use
+};
+
+struct Config {
+  std::string preset;  // the name given, if any; the sizes are in `model`
+  ModelSpec model;
+  DataConfig data;
+  TrainConfig train;
+  OptimizerConfig optimizer;
+  PrecisionConfig precision;
+  MeshConfig mesh;
+  RecomputePolicy recompute = RecomputePolicy::kNone;
+  std::string reduction = "fast";
+  CheckpointConfig checkpoint;
+  OutputConfig output;
+  MachineConfig machine;
+};
+
+// Reads FILE and applies overrides "section.key=value" in order. Throws UserError naming file, key,
+// line and the nearest known key; checks everything that needs no file but the config itself.
+// `model.vocab` left out stays 0: the caller fills it in from the tokenizer and calls validate(config).
+Config load_config(const std::string& path, const std::vector<std::string>& overrides);
+// The same from text; `name` stands for the file in messages.
+Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides);
+
+// Everything that can be checked once model.vocab is known.
+void validate(const Config& config);
+
+// As TOML that load_config reads back to an equal Config.
+std::string to_toml(const Config& config);
+
+}  // namespace meshtrain
