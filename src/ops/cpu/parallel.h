@@ -34,4 +34,13 @@ void parallel_ranges(const Stream& stream, std::int64_t count, std::int64_t byte
   }
 }
 
+// The same for `count` elements of a flat tensor, cut at multiples of a few cache lines.
+template <class Body>
+void parallel_elements(const Stream& stream, std::int64_t count, std::int64_t bytes, const Body& body) {
+  constexpr std::int64_t kBlock = 256;
+  parallel_ranges(stream, (count + kBlock - 1) / kBlock, bytes, [&](std::int64_t begin, std::int64_t end) {
+    body(begin * kBlock, std::min(end * kBlock, count));
+  });
+}
+
 }  // namespace meshtrain::ops::cpu

@@ -14,7 +14,7 @@ namespace meshtrain::ops::cpu {
 class Rows {
  public:
   Rows() = default;
-  // An undefined tensor gives rows that must not be asked for; defined() tells.
+  // An optional tensor that is not there gives no rows; defined() tells.
   explicit Rows(const Tensor& t);
 
   bool defined() const { return data_ != nullptr; }
