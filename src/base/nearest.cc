@@ -1,5 +1,7 @@
 #include "base/nearest.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -52,6 +54,14 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
     }
   }
   return best;
+}
+
+std::string divisors_around(std::int64_t n, std::int64_t value) {
+  std::int64_t below = std::clamp<std::int64_t>(value, 1, n);
+  std::int64_t above = below;
+  while (n % below != 0) --below;
+  while (n % above != 0) ++above;
+  return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
 }
 
 }  // namespace meshtrain

@@ -27,5 +27,13 @@ TEST(Nearest, PicksTheClosest) {
   EXPECT_EQ(nearest("heads", {}), "");
 }
 
+TEST(Nearest, DivisorsAround) {
+  EXPECT_EQ(divisors_around(64, 5), "4 or 8");
+  EXPECT_EQ(divisors_around(12, 4), "4");
+  EXPECT_EQ(divisors_around(7, 5), "1 or 7");
+  EXPECT_EQ(divisors_around(32, 100), "32");
+  EXPECT_EQ(divisors_around(32, -3), "1");
+}
+
 }  // namespace
 }  // namespace meshtrain

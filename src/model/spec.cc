@@ -170,21 +170,6 @@ void require_size(std::string_view key, std::int64_t value, std::int64_t largest
   }
 }
 
-// The largest divisor of n that is at most `bound` (at least 1).
-std::int64_t divisor_below(std::int64_t n, std::int64_t bound) {
-  std::int64_t d = std::clamp<std::int64_t>(bound, 1, n);
-  while (n % d != 0) --d;
-  return d;
-}
-
-// "4 or 8": the divisors of n on both sides of `value`.
-std::string divisors_around(std::int64_t n, std::int64_t value) {
-  const std::int64_t below = divisor_below(n, value);
-  std::int64_t above = std::min(value, n);
-  while (n % above != 0) ++above;
-  return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
-}
-
 void validate_sizes(const ModelSpec& spec) {
   require_size("layers", spec.layers, 100000);
   require_size("hidden", spec.hidden, 1 << 24);
