@@ -8,12 +8,9 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "model/spec.h"
+#include "model/transformer.h"
 
 namespace meshtrain {
-
-enum class RecomputePolicy : std::uint8_t { kNone, kSelective, kFull };
-std::string_view name_of(RecomputePolicy policy);
 
 struct DataConfig {
   std::string train;                // PREFIX of PREFIX.bin/.idx, an llm.c .bin, or a text or .jsonl file
