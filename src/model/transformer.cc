@@ -130,7 +130,7 @@ void Transformer::forward(Context& ctx, MicroBatch& batch, float loss_scale) {
 
 // Leaves the gradients of the block's weights accumulated and dx filled.
 void Transformer::backward_block(Context& ctx, MicroBatch& batch, std::size_t layer, const Tensor& dout,
-                                 const Tensor& dx) const {
+                                 const Tensor& dx) {
   const BackwardProfile profile(ctx, profile_[layer + 1]);
   const ArenaScope work_scope(ctx.work);
   const ArenaScope saved_scope(ctx.saved);
