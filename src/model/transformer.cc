@@ -43,18 +43,6 @@ class BackwardProfile {
 
 }  // namespace
 
-std::string_view name_of(RecomputePolicy policy) {
-  switch (policy) {
-    case RecomputePolicy::kNone:
-      return "none";
-    case RecomputePolicy::kSelective:
-      return "selective";
-    case RecomputePolicy::kFull:
-      return "full";
-  }
-  return "unknown";
-}
-
 Transformer::Transformer(const ModelSpec& spec, ParamStore& store, Device& device, DType compute,
                          std::int64_t positions, RecomputePolicy recompute)
     : spec_(spec), compute_(compute), recompute_(recompute) {

@@ -8,17 +8,10 @@
 #include "model/block.h"
 #include "model/embedding.h"
 #include "model/lm_head.h"
+#include "model/recompute.h"
 #include "model/spec.h"
 
 namespace meshtrain {
-
-// What to keep of a forward pass and what to compute again in the backward pass. The bits do not depend on it.
-enum class RecomputePolicy : std::uint8_t {
-  kNone,
-  kSelective,  // attention: its output is computed again
-  kFull,       // blocks: only their inputs are kept
-};
-std::string_view name_of(RecomputePolicy policy);
 
 // What one layer cost in one micro-batch, as counted while it ran.
 struct LayerProfile {

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "model/transformer.h"
+#include "model/recompute.h"
+#include "model/spec.h"
 
 namespace meshtrain {
 
