@@ -30,15 +30,16 @@ std::int64_t count_unmasked(std::span<const std::int32_t> targets) {
   return std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t != ops::kIgnoredTarget; });
 }
 
-Transformer::MicroBatch load_micro_batch(Assembly& assembly, const GlobalBatch& batch, std::int64_t index) {
-  const auto tokens = static_cast<std::size_t>(assembly.micro_batch_shape().tokens());
-  const std::size_t begin = static_cast<std::size_t>(index) * tokens;
-  ops::copy_from_host(assembly.stream, batch.tokens.subspan(begin, tokens).data(), assembly.tokens);
-  ops::copy_from_host(assembly.stream, batch.targets.subspan(begin, tokens).data(), assembly.targets);
+Transformer::MicroBatch load_micro_batch(Stream& stream, BatchShape shape, const GlobalBatch& batch,
+                                         std::int64_t index, const Tensor& tokens, const Tensor& targets) {
+  const auto count = static_cast<std::size_t>(shape.tokens());
+  const std::size_t begin = static_cast<std::size_t>(index) * count;
+  ops::copy_from_host(stream, batch.tokens.subspan(begin, count).data(), tokens);
+  ops::copy_from_host(stream, batch.targets.subspan(begin, count).data(), targets);
   Transformer::MicroBatch micro;
-  micro.shape = assembly.micro_batch_shape();
-  micro.tokens = assembly.tokens;
-  micro.targets = assembly.targets;
+  micro.shape = shape;
+  micro.tokens = tokens;
+  micro.targets = targets;
   return micro;
 }
 
@@ -48,13 +49,14 @@ double accumulate_gradients(Assembly& assembly, const GlobalBatch& batch, double
   double loss_sum = 0.0;
   // A fully masked batch has no loss and no gradient.
   const double per_token = loss_scale / static_cast<double>(std::max<std::int64_t>(result.unmasked_tokens, 1));
-  const std::int64_t micro_steps =
-      static_cast<std::int64_t>(batch.tokens.size()) / assembly.micro_batch_shape().tokens();
+  const BatchShape shape = assembly.micro_batch_shape();
+  const std::int64_t micro_steps = static_cast<std::int64_t>(batch.tokens.size()) / shape.tokens();
   for (std::int64_t i = 0; i < micro_steps; ++i) {
     Stopwatch watch;
     const ArenaScope scope(assembly.saved);
     Context ctx = assembly.context(/*accumulate=*/i > 0);
-    Transformer::MicroBatch micro = load_micro_batch(assembly, batch, i);
+    Transformer::MicroBatch micro =
+        load_micro_batch(assembly.stream, shape, batch, i, assembly.tokens, assembly.targets);
     assembly.model->forward(ctx, micro, static_cast<float>(per_token));
     loss_sum += ops::sum(assembly.stream, micro.losses);
     result.forward_seconds += watch.lap();
@@ -110,13 +112,18 @@ StepResult train_step(Assembly& assembly, const GlobalBatch& batch, double lr, s
   return result;
 }
 
+EvalResult evaluate_micro_batch(const Transformer& model, Context& ctx, BatchShape shape,
+                                const GlobalBatch& batch, const Tensor& tokens, const Tensor& targets) {
+  const ArenaScope scope(ctx.saved);
+  Transformer::MicroBatch micro = load_micro_batch(ctx.stream, shape, batch, 0, tokens, targets);
+  model.evaluate(ctx, micro);
+  return {.loss_sum = ops::sum(ctx.stream, micro.losses), .unmasked_tokens = count_unmasked(batch.targets)};
+}
+
 EvalResult eval_step(Assembly& assembly, const GlobalBatch& micro_batch) {
-  const ArenaScope scope(assembly.saved);
   Context ctx = assembly.context(/*accumulate=*/false);
-  Transformer::MicroBatch micro = load_micro_batch(assembly, micro_batch, 0);
-  assembly.model->evaluate(ctx, micro);
-  return {.loss_sum = ops::sum(assembly.stream, micro.losses),
-          .unmasked_tokens = count_unmasked(micro_batch.targets)};
+  return evaluate_micro_batch(*assembly.model, ctx, assembly.micro_batch_shape(), micro_batch, assembly.tokens,
+                              assembly.targets);
 }
 
 }  // namespace meshtrain

@@ -33,7 +33,10 @@ struct EvalResult {
   std::int64_t unmasked_tokens = 0;
 };
 
-// Losses of one micro-batch, [micro_batch, seq]; nothing changes.
+// Losses of one micro-batch in `batch`, which is copied to `tokens` and `targets` on the device; nothing
+// of the model changes.
+EvalResult evaluate_micro_batch(const Transformer& model, Context& ctx, BatchShape shape,
+                                const GlobalBatch& batch, const Tensor& tokens, const Tensor& targets);
 EvalResult eval_step(Assembly& assembly, const GlobalBatch& micro_batch);
 
 }  // namespace meshtrain
