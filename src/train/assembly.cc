@@ -28,12 +28,14 @@ OptimizerSettings optimizer_settings(const OptimizerConfig& config) {
 }
 
 Schedule make_schedule(const Config& config) {
-  return {.kind = parse_schedule(config.optimizer.schedule),
-          .lr = config.optimizer.lr,
-          .min_lr = config.optimizer.min_lr,
-          .warmup = config.optimizer.warmup,
-          .steps = config.train.steps,
-          .decay_fraction = config.optimizer.decay_fraction};
+  const Schedule schedule = {.kind = parse_schedule(config.optimizer.schedule),
+                             .lr = config.optimizer.lr,
+                             .steps = config.train.steps,
+                             .warmup = config.optimizer.warmup,
+                             .min_lr = config.optimizer.min_lr,
+                             .decay_fraction = config.optimizer.decay_fraction};
+  validate(schedule);
+  return schedule;
 }
 
 }  // namespace
@@ -106,7 +108,7 @@ ParameterSpan Assembly::span_of(const Param& param) const {
   span.gradient = params.gradient(param).view(flat);
   if (params.compute_dtype() != DType::kF32) span.weight = params.weight(param).view(flat);
   for (std::size_t i = 0; i < optimizer_buffers_.size(); ++i) {
-    span.state.push_back(optimizer_state(param, i).view(flat));
+    span.states[i] = optimizer_state(param, i).view(flat);
   }
   span.decay = param.decl.decay || config_.optimizer.decay_all;
   return span;

@@ -54,7 +54,7 @@ class Assembly {
   Stream stream;
   ParamStore params;
   std::unique_ptr<Transformer> model;
-  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<const Optimizer> optimizer;
   Schedule schedule;
   std::optional<LossScaler> loss_scaler;  // fp16
   Tensor tokens;                          // int32 [micro_batch·seq]

@@ -7,7 +7,6 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/transfer.h"
-#include "optim/clip.h"
 
 namespace meshtrain {
 namespace {
@@ -75,10 +74,10 @@ double gradient_norm(Assembly& assembly) {
   return std::sqrt(squares);
 }
 
-void apply_update(Assembly& assembly, double lr, std::int64_t update, double gradient_scale) {
+void apply_update(Assembly& assembly, double lr, std::int64_t update, float gradient_scale) {
   for (const Param& param : assembly.params.params()) {
     assembly.optimizer->step(assembly.stream, assembly.span_of(param),
-                             {.lr = lr, .step = update, .gradient_scale = static_cast<float>(gradient_scale)});
+                             {.lr = lr, .step = update, .gradient_scale = gradient_scale});
   }
 }
 
@@ -95,8 +94,7 @@ StepResult train_step(Assembly& assembly, const GlobalBatch& batch, double lr, s
   result.grad_norm = gradient_norm(assembly) / loss_scale;
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (assembly.loss_scaler) {
-    result.skipped = !finite;
-    assembly.loss_scaler->update(finite);
+    result.skipped = !assembly.loss_scaler->update(finite);
   } else if (!finite) {
     throw_run_error(
         "the loss ({}) or the gradient norm ({}) is not finite, and the update was not applied; lower "
@@ -105,8 +103,8 @@ StepResult train_step(Assembly& assembly, const GlobalBatch& batch, double lr, s
         result.loss, result.grad_norm);
   }
   if (!result.skipped) {
-    const double clip = clip_coefficient(result.grad_norm, assembly.config().train.grad_clip);
-    apply_update(assembly, lr, update, clip / loss_scale);
+    const float clip = clip_coefficient(result.grad_norm, assembly.config().train.grad_clip);
+    apply_update(assembly, lr, update, static_cast<float>(clip / loss_scale));
   }
   result.optimizer_seconds = watch.lap();
   return result;
