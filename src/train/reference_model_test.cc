@@ -60,8 +60,8 @@ Config config_of(const nlohmann::json& json, DType compute, RecomputePolicy reco
   return config;
 }
 
-struct Run {
-  Run(const Reference& reference, DType compute = DType::kF32,
+struct Trained {
+  Trained(const Reference& reference, DType compute = DType::kF32,
       RecomputePolicy recompute = RecomputePolicy::kNone, std::int64_t micro_batch = 3)
       : config(config_of(reference.json, compute, recompute, micro_batch)),
         device(make_cpu_device()),
@@ -98,7 +98,7 @@ std::span<const float> values_of(const Tensor& tensor) {
   return {tensor.data<float>(), static_cast<std::size_t>(tensor.numel())};
 }
 
-StepResult gradients_only(Run& run, const Reference& reference) {
+StepResult gradients_only(Trained& run, const Reference& reference) {
   return train_step(run.assembly,
                     {.tokens = reference.data.ints("tokens"), .targets = reference.data.ints("targets")}, 0.0,
                     1);
@@ -115,7 +115,7 @@ class ReferenceModel : public testing::TestWithParam<const char*> {};
 
 TEST_P(ReferenceModel, LogitsEqualPyTorchs) {
   const Reference reference(GetParam());
-  Run run(reference);
+  Trained run(reference);
   const auto expected = reference.data.floats("logits");
   const std::unique_ptr<Device> scratch = make_cpu_device();
   const Buffer buffer =
@@ -130,7 +130,7 @@ TEST_P(ReferenceModel, LogitsEqualPyTorchs) {
 
 TEST_P(ReferenceModel, LossAndEveryGradientEqualPyTorchs) {
   const Reference reference(GetParam());
-  Run run(reference);
+  Trained run(reference);
   const StepResult result = gradients_only(run, reference);
   EXPECT_EQ(result.unmasked_tokens, reference.json.at("unmasked").get<std::int64_t>());
   EXPECT_NEAR(result.loss, reference.json.at("loss").get<double>(), 1e-5 * result.loss);
@@ -145,7 +145,7 @@ TEST_P(ReferenceModel, LossAndEveryGradientEqualPyTorchs) {
 
 TEST_P(ReferenceModel, TenAdamWStepsEqualPyTorchs) {
   const Reference reference(GetParam());
-  Run run(reference);
+  Trained run(reference);
   const auto tokens = reference.data.ints("step.tokens");
   const auto targets = reference.data.ints("step.targets");
   const auto count = static_cast<std::size_t>(run.assembly.micro_batch_shape().tokens());
@@ -168,7 +168,7 @@ TEST_P(ReferenceModel, TenAdamWStepsEqualPyTorchs) {
 // pass as many again. 4 standard deviations bound both, on the largest element of a tensor.
 TEST_P(ReferenceModel, Bf16StaysWithinItsRounding) {
   const Reference reference(GetParam());
-  Run run(reference, DType::kBF16);
+  Trained run(reference, DType::kBF16);
   const StepResult result = gradients_only(run, reference);
   const double u = 0x1p-9;
   const double logit_error = 4.0 * std::sqrt(20.0) * u * largest(reference.data.floats("logits"));
@@ -191,10 +191,10 @@ TEST_P(ReferenceModel, Bf16StaysWithinItsRounding) {
 TEST_P(ReferenceModel, RecomputeChangesNoBit) {
   const Reference reference(GetParam());
   for (const DType compute : {DType::kF32, DType::kBF16, DType::kF16}) {
-    Run plain(reference, compute);
+    Trained plain(reference, compute);
     const StepResult expected = gradients_only(plain, reference);
     for (const RecomputePolicy policy : {RecomputePolicy::kSelective, RecomputePolicy::kFull}) {
-      Run run(reference, compute, policy);
+      Trained run(reference, compute, policy);
       const StepResult result = gradients_only(run, reference);
       EXPECT_EQ(result.loss, expected.loss);
       EXPECT_EQ(result.grad_norm, expected.grad_norm);
@@ -213,7 +213,7 @@ TEST_P(ReferenceModel, RecomputeChangesNoBit) {
 // global batch's count, although the micro-batches differ in their number of masked targets.
 TEST_P(ReferenceModel, MicroBatchesAddUpToTheBatch) {
   const Reference reference(GetParam());
-  Run run(reference, DType::kF32, RecomputePolicy::kNone, 1);
+  Trained run(reference, DType::kF32, RecomputePolicy::kNone, 1);
   const StepResult result = gradients_only(run, reference);
   EXPECT_NEAR(result.loss, reference.json.at("loss").get<double>(), 1e-5 * result.loss);
   for (const Param& param : run.assembly.params.params()) {
