@@ -7,11 +7,11 @@ an AVX-512 machine; 2.15.0 gives the same bytes.
   python tests/reference/optimizers.py --stock  # also counts what the stock square root would change
 
 The optimizers are PyTorch's own, stepped with foreach=False (the CPU default). One operation is replaced:
-Tensor.sqrt by numpy's, which is the processor's and correctly rounded. PyTorch builds with MKL (those of
-PyPI) call MKL's vector square root, which is correctly rounded on Intel processors with AVX2, off by one ulp
-for 0.6 % of all values on those with AVX-512 and for 17 % on AMD's; builds without MKL (Debian's, ARM) use
-the processor's. meshtrain promises the bits that are the same on every machine. All else
-(add, addcmul, addcdiv, lerp, mul, div) gives the same bits on every x86-64 processor with AVX2 or AVX-512.
+Tensor.sqrt by numpy's, which is the processor's and correctly rounded. PyTorch's packages on PyPI take MKL's
+vector square root, whose bits depend on the processor (on AMD's, 17 % of all values are one ulp off); builds
+without MKL, such as Debian's, use the processor's. meshtrain promises the bits that are the same everywhere.
+All else (add, addcmul, addcdiv, lerp, mul, div) has the same bits on every x86-64 processor with AVX2 or AVX-512.
+See docs/numerics-optimizers.md.
 
 Tensors: start [N]; gradients [16, N]; CASE.params [16, N] after each step; CASE.NAME [N] the final state.
 The .json holds the hyperparameters of each case and the learning rate of each step.
