@@ -178,10 +178,39 @@ inline void expect_rounded(const Tensor& actual, const std::vector<double>& expe
   expect_close(values_of(actual), expected, rounding + slack * 0x1p-24, absolute + subnormal);
 }
 
-// Runs body(stream) on 1, 2 and 3 threads, for each instruction set that this processor has and the
-// library was compiled for. The body compares with a reference; see also thread_invariant().
-inline void on_each_target(const std::function<void(Stream&)>& body) {
-  const auto device = make_cpu_device();
+// A matrix [rows, width] inside a wider one, so that its rows are strided and start at odd addresses.
+class StridedMatrix {
+ public:
+  static constexpr std::int64_t kBefore = 3;
+  static constexpr std::int64_t kAfter = 2;
+
+  StridedMatrix(DType dtype, std::int64_t rows, std::int64_t width, std::string_view name,
+                double deviation = 1.0)
+      : width_(width),
+        wide_(HostTensor::random(dtype, {rows, kBefore + width + kAfter}, name, deviation)),
+        before_(wide_.bytes()) {}
+
+  Tensor tensor() const { return wide_.tensor().slice(1, kBefore, width_); }
+  operator Tensor() const { return tensor(); }
+  std::vector<double> values() const { return values_of(tensor()); }
+
+  // Nothing was written beside the matrix.
+  void expect_margins_untouched() const {
+    const Tensor now = wide_.tensor();
+    Tensor then(const_cast<std::byte*>(before_.data()), now.dtype(), now.shape());
+    const std::int64_t after = kBefore + width_;
+    EXPECT_EQ(values_of(now.slice(1, 0, kBefore)), values_of(then.slice(1, 0, kBefore)));
+    EXPECT_EQ(values_of(now.slice(1, after, kAfter)), values_of(then.slice(1, after, kAfter)));
+  }
+
+ private:
+  std::int64_t width_;
+  HostTensor wide_;
+  std::vector<std::byte> before_;
+};
+
+// Calls visit() with each instruction set chosen that this processor has and the library holds.
+inline void for_each_target(const std::function<void()>& visit) {
   hwy::SetSupportedTargetsForTest(0);
   const std::int64_t available = hwy::SupportedTargets() | HWY_SCALAR;
   for (const std::int64_t target : {std::int64_t{HWY_SCALAR}, std::int64_t{HWY_AVX2}, std::int64_t{HWY_AVX3}}) {
@@ -189,14 +218,34 @@ inline void on_each_target(const std::function<void(Stream&)>& body) {
     SCOPED_TRACE(hwy::TargetName(target));
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    for (const int threads : {1, 2, 3}) {
-      SCOPED_TRACE(threads);
-      Stream stream(*device, threads);
-      body(stream);
-    }
+    visit();
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+// Runs body(stream) on two threads for each instruction set; the body compares with a reference.
+inline void on_each_target(const std::function<void(Stream&)>& body) {
+  const auto device = make_cpu_device();
+  for_each_target([&] {
+    Stream stream(*device, 2);
+    body(stream);
+  });
+}
+
+// For each instruction set, the tensor that body(stream) returns has the same bits on 1, 2, 3 and 7
+// threads.
+inline void expect_same_on_any_threads(const std::function<HostTensor(Stream&)>& body) {
+  const auto device = make_cpu_device();
+  for_each_target([&] {
+    Stream single(*device, 1);
+    const HostTensor expected = body(single);
+    for (const int threads : {2, 3, 7}) {
+      SCOPED_TRACE(threads);
+      Stream stream(*device, threads);
+      EXPECT_TRUE(body(stream).bytes() == expected.bytes());
+    }
+  });
 }
 
 }  // namespace meshtrain::ops::testing

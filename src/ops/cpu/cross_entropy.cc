@@ -91,13 +91,12 @@ void cross_entropy_rows(const CrossEntropy& args, const Rows& logits, const Rows
     }
     const float* x = logits.row<float>(r);
     const Denominator d = denominator(x, args.vocab);
-    const double log_probability =
-        static_cast<double>(x[target]) - static_cast<double>(d.shift) - std::log(d.sum);
-    loss = static_cast<float>(-log_probability);
+    const double loss_value = static_cast<double>(d.shift) - static_cast<double>(x[target]) + std::log(d.sum);
+    loss = static_cast<float>(loss_value);
     if (gradient == nullptr) continue;
     write_gradient(x, d, args.scale, args.vocab, logits.width(), gradient);
     // expm1, since the probability of the target comes close to 1.
-    gradient[target] = T(static_cast<float>(std::expm1(log_probability) * static_cast<double>(args.scale)));
+    gradient[target] = T(static_cast<float>(std::expm1(-loss_value) * static_cast<double>(args.scale)));
   }
 }
 
