@@ -26,7 +26,7 @@ Regex::Regex(std::string_view pcre, std::uint32_t options, std::string_view show
       pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre.data()), pcre.size(),
-                                   options | PCRE2_UTF | PCRE2_UCP, &error, &offset, context.get());
+                                   options | PCRE2_UTF, &error, &offset, context.get());
   if (code == nullptr) {
     throw_user_error("{}: the regular expression \"{}\" cannot be compiled: {} (near \"{}\")", where, shown,
                      pcre_message(error), pcre.substr(std::min(offset, pcre.size())));
@@ -37,7 +37,7 @@ Regex::Regex(std::string_view pcre, std::uint32_t options, std::string_view show
 }
 
 Regex Regex::from_oniguruma(std::string_view pattern, const std::string& where) {
-  return Regex(oniguruma_to_pcre(pattern, where), 0, pattern, where);
+  return Regex(oniguruma_to_pcre(pattern, where), PCRE2_UCP, pattern, where);
 }
 
 Regex Regex::literal(std::string_view text, const std::string& where) {
