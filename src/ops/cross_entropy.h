@@ -18,7 +18,7 @@ struct CrossEntropy {
   Tensor losses;  // output, fp32 [R]: -log softmax(logits)[target]
   // Optional output [R, V] of fp32, bf16 or fp16, rows strided: scale * (softmax - onehot). May alias
   // logits: a narrower dtype then starts each row where the fp32 row starts.
-  Tensor dlogits;
+  Tensor dlogits = {};
   float scale = 1.0F;
 };
 void cross_entropy(Stream& stream, const CrossEntropy& args);

@@ -15,6 +15,7 @@ void add(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out);
 // to = from, rounded to nearest even; fp32, bf16, fp16 in any combination.
 void cast(Stream& stream, const Tensor& from, const Tensor& to);
 
+// Any dtype.
 void fill(Stream& stream, const Tensor& out, float value);
 
 // x *= factor; fp32.
@@ -24,12 +25,13 @@ void scale(Stream& stream, const Tensor& x, float factor);
 void fill_normal(Stream& stream, const Tensor& out, const RandomStream& random, std::int64_t first_index,
                  float mean, float deviation);
 
-// Sum of squares of an fp32 tensor: over fixed blocks of kNormBlock elements in a fixed order inside
-// a block, the blocks then in order, in double. Not finite when any element is not.
+// Sum of squares of an fp32 tensor, in double: over blocks of kNormBlock elements, added in order. In a
+// block, element i goes to lane i mod 16, and the 16 lanes are added pairwise (k with k + 8, then + 4,
+// + 2, + 1). The bits depend on the elements alone. Not finite when any element is not. 0 on `sim`.
 inline constexpr std::int64_t kNormBlock = 4096;
 double sum_of_squares(Stream& stream, const Tensor& x);
 
-// Sum in order, in double, of an fp32 tensor.
+// Sum in order, in double, of an fp32 tensor: one addition after the other. 0 on `sim`.
 double sum(Stream& stream, const Tensor& x);
 
 }  // namespace meshtrain::ops

@@ -21,12 +21,12 @@ struct NormForward {
   NormKind kind = NormKind::kRmsNorm;
   float epsilon = 1e-5F;
   Tensor x;
-  Tensor delta;  // optional: sum = x + delta (rounded to the dtype) is what is normalised
-  Tensor sum;    // output, with delta only; may alias x or delta
+  Tensor delta = {};  // optional: sum = x + delta (rounded to the dtype) is what is normalised
+  Tensor sum = {};    // output, with delta only; may alias x or delta
   Tensor gamma;
-  Tensor beta;   // LayerNorm only
-  Tensor y;      // output; may alias x when delta is not given
-  Tensor stats;  // output
+  Tensor beta = {};  // LayerNorm only
+  Tensor y;          // output; may alias x when delta is not given
+  Tensor stats;      // output
 };
 void norm_forward(Stream& stream, const NormForward& args);
 
@@ -36,8 +36,8 @@ struct NormBackwardInput {
   Tensor gamma;
   Tensor stats;
   Tensor dy;
-  Tensor residual_gradient;  // optional: added to dx before rounding
-  Tensor dx;                 // output; may alias dy or residual_gradient
+  Tensor residual_gradient = {};  // optional: added to dx before rounding
+  Tensor dx;                      // output; may alias dy or residual_gradient
 };
 void norm_backward_input(Stream& stream, const NormBackwardInput& args);
 
@@ -46,8 +46,8 @@ struct NormBackwardWeight {
   Tensor x;
   Tensor stats;
   Tensor dy;
-  Tensor dgamma;  // fp32 [H]
-  Tensor dbeta;   // fp32 [H], LayerNorm only
+  Tensor dgamma;      // fp32 [H]
+  Tensor dbeta = {};  // fp32 [H], LayerNorm only
   bool accumulate = true;
 };
 // Rows are summed in fixed blocks, in order, whatever the number of threads.

@@ -184,18 +184,6 @@ std::string read_config_file(const std::string& path) {
 
 }  // namespace
 
-std::string_view name_of(RecomputePolicy policy) {
-  switch (policy) {
-    case RecomputePolicy::kNone:
-      return "none";
-    case RecomputePolicy::kSelective:
-      return "selective";
-    case RecomputePolicy::kFull:
-      return "full";
-  }
-  return "unknown";
-}
-
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
   Assignments said;
   said.documents.reserve(overrides.size() + 1);  // assignments point into it

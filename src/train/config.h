@@ -9,12 +9,10 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "model/recompute.h"
 #include "model/spec.h"
 
 namespace meshtrain {
-
-enum class RecomputePolicy : std::uint8_t { kNone, kSelective, kFull };
-std::string_view name_of(RecomputePolicy policy);
 
 struct DataConfig {
   std::string train;                // PREFIX of PREFIX.bin/.idx, an llm.c .bin, or a text or .jsonl file

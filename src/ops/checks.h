@@ -1,0 +1,37 @@
+// What front ends ask of their arguments. A broken contract is our own mistake: std::logic_error.
+#pragma once
+
+#include <source_location>
+#include <string_view>
+
+#include "device/tensor.h"
+
+namespace meshtrain::ops {
+
+constexpr bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
+// Of all dimensions but the last.
+inline std::int64_t rows_of(const Tensor& t) {
+  std::int64_t rows = 1;
+  for (int i = 0; i < t.rank() - 1; ++i) rows *= t.dim(i);
+  return rows;
+}
+
+// Zero for an optional tensor that is not there.
+inline std::int64_t bytes_of(const Tensor& t) {
+  return t.defined() ? t.bytes() : 0;
+}
+
+inline void check_matrix(const Tensor& t, DType dtype, std::int64_t rows, std::int64_t width,
+                         std::string_view what, std::source_location where = std::source_location::current()) {
+  check(t.rank() >= 1 && t.dtype() == dtype && rows_of(t) == rows && t.shape().back() == width, what, where);
+}
+
+inline void check_vector(const Tensor& t, DType dtype, std::int64_t size, std::string_view what,
+                         std::source_location where = std::source_location::current()) {
+  check(t.rank() == 1 && t.dtype() == dtype && t.dim(0) == size, what, where);
+}
+
+}  // namespace meshtrain::ops

@@ -1,0 +1,15 @@
+#include "ops/checks.h"
+#include "ops/cpu/kernels.h"
+#include "ops/dispatch.h"
+#include "ops/matmul.h"
+
+namespace meshtrain::ops {
+
+void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate) {
+  check(x.rank() >= 1 && is_float(x.dtype()), "column_sum: x must be rows of fp32, bf16 or fp16");
+  check_vector(out, DType::kF32, x.shape().back(), "column_sum: out must be fp32 [N]");
+  run(stream, {.bytes = x.bytes() + out.bytes() * (accumulate ? 2 : 1)},
+      [&] { cpu::column_sum(stream, x, out, accumulate); });
+}
+
+}  // namespace meshtrain::ops

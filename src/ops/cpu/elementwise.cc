@@ -1,0 +1,166 @@
+#include "ops/elementwise.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/elementwise.cc"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes first.
+#include <hwy/highway.h>
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/rows.h"
+#include "ops/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshtrain::ops::cpu::HWY_NAMESPACE {
+
+void AddElements(DType dtype, const void* a, const void* b, void* out, std::int64_t begin, std::int64_t end) {
+  with_float_type(dtype, [&]<class T>(T) HWY_ATTR {
+    const T* x = static_cast<const T*>(a) + begin;
+    const T* y = static_cast<const T*>(b) + begin;
+    T* to = static_cast<T*>(out) + begin;
+    for_each_vector(end - begin, [&](std::int64_t i, auto part) HWY_ATTR {
+      store(hn::Add(load(x + i, part), load(y + i, part)), to + i, part);
+    });
+  });
+}
+
+void CastElements(DType from_dtype, const void* from, DType to_dtype, void* to, std::int64_t begin,
+                  std::int64_t end) {
+  with_float_type(from_dtype, [&]<class From>(From) HWY_ATTR {
+    with_float_type(to_dtype, [&]<class To>(To) HWY_ATTR {
+      const From* x = static_cast<const From*>(from) + begin;
+      To* y = static_cast<To*>(to) + begin;
+      for_each_vector(end - begin,
+                      [&](std::int64_t i, auto part) HWY_ATTR { store(load(x + i, part), y + i, part); });
+    });
+  });
+}
+
+void ScaleElements(float* x, float factor, std::int64_t begin, std::int64_t end) {
+  for_each_vector(end - begin, [&](std::int64_t i, auto part) HWY_ATTR {
+    store(hn::Mul(load(x + begin + i, part), set(factor)), x + begin + i, part);
+  });
+}
+
+// Element i of a block goes to lane i mod 16, whatever the instruction set; the lanes are then added in
+// pairs. A product of two floats is exact in double, so that a fused addition changes nothing.
+double SumOfSquaresOfBlock(const float* x, std::int64_t n) {
+  using F64 = hn::ScalableTag<double>;
+  const hn::Rebind<float, F64> narrow;
+  constexpr std::size_t kSumLanes = 16;
+  constexpr std::size_t kStep = hn::MaxLanes(F64());
+  std::array<hn::Vec<F64>, kSumLanes / kStep> total;
+  for (auto& v : total) v = hn::Zero(F64());
+  std::int64_t i = 0;
+  for (; i + static_cast<std::int64_t>(kSumLanes) <= n; i += kSumLanes) {
+    for (std::size_t k = 0; k < total.size(); ++k) {
+      const auto v = hn::PromoteTo(F64(), hn::LoadU(narrow, x + i + k * kStep));
+      total[k] = hn::MulAdd(v, v, total[k]);
+    }
+  }
+  alignas(64) std::array<double, kSumLanes> lanes;
+  for (std::size_t k = 0; k < total.size(); ++k) hn::Store(total[k], F64(), lanes.data() + k * kStep);
+  for (std::size_t k = 0; i < n; ++i, ++k) lanes[k] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  for (std::size_t half = kSumLanes / 2; half > 0; half /= 2) {
+    for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
+  }
+  return lanes[0];
+}
+
+}  // namespace meshtrain::ops::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshtrain::ops::cpu {
+namespace {
+
+template <class T>
+void fill_elements(Stream& stream, const Tensor& out, T value) {
+  T* to = static_cast<T*>(out.raw());
+  parallel_elements(stream, out.numel(), out.bytes(),
+                    [&](std::int64_t begin, std::int64_t end) { std::fill(to + begin, to + end, value); });
+}
+
+}  // namespace
+
+HWY_EXPORT(AddElements);
+HWY_EXPORT(CastElements);
+HWY_EXPORT(ScaleElements);
+HWY_EXPORT(SumOfSquaresOfBlock);
+
+void add(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out) {
+  parallel_elements(stream, out.numel(), 3 * out.bytes(), [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(AddElements)(a.dtype(), a.raw(), b.raw(), out.raw(), begin, end);
+  });
+}
+
+void cast(Stream& stream, const Tensor& from, const Tensor& to) {
+  parallel_elements(stream, to.numel(), from.bytes() + to.bytes(), [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(CastElements)(from.dtype(), from.raw(), to.dtype(), to.raw(), begin, end);
+  });
+}
+
+void fill(Stream& stream, const Tensor& out, float value) {
+  switch (out.dtype()) {
+    case DType::kF32:
+      return fill_elements(stream, out, value);
+    case DType::kBF16:
+      return fill_elements(stream, out, BF16(value));
+    case DType::kF16:
+      return fill_elements(stream, out, F16(value));
+    case DType::kF64:
+      return fill_elements(stream, out, static_cast<double>(value));
+    case DType::kI32:
+      return fill_elements(stream, out, static_cast<std::int32_t>(value));
+    case DType::kI64:
+      return fill_elements(stream, out, static_cast<std::int64_t>(value));
+    case DType::kU8:
+      return fill_elements(stream, out, static_cast<std::uint8_t>(value));
+  }
+}
+
+void scale(Stream& stream, const Tensor& x, float factor) {
+  parallel_elements(stream, x.numel(), 2 * x.bytes(), [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(ScaleElements)(x.data<float>(), factor, begin, end);
+  });
+}
+
+void fill_normal(Stream& stream, const Tensor& out, const RandomStream& random, std::int64_t first_index,
+                 float mean, float deviation) {
+  // A normal number costs about as much as moving this many floats.
+  constexpr std::int64_t kCost = 64;
+  float* to = out.data<float>();
+  parallel_elements(stream, out.numel(), kCost * out.bytes(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      to[i] = mean + deviation * random.normal(static_cast<std::uint64_t>(first_index + i));
+    }
+  });
+}
+
+double sum_of_squares(Stream& stream, const Tensor& x) {
+  const float* data = x.data<float>();
+  const std::int64_t n = x.numel();
+  const std::int64_t blocks = (n + kNormBlock - 1) / kNormBlock;
+  const auto sums = std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(blocks));
+  parallel_ranges(stream, blocks, x.bytes(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t b = begin; b < end; ++b) {
+      const std::int64_t length = std::min(kNormBlock, n - b * kNormBlock);
+      sums[static_cast<std::size_t>(b)] =
+          HWY_DYNAMIC_DISPATCH(SumOfSquaresOfBlock)(data + b * kNormBlock, length);
+    }
+  });
+  return std::accumulate(sums.get(), sums.get() + blocks, 0.0);
+}
+
+double sum(Stream& /*stream*/, const Tensor& x) {
+  const float* data = x.data<float>();
+  return std::accumulate(data, data + x.numel(), 0.0);
+}
+
+}  // namespace meshtrain::ops::cpu
+#endif

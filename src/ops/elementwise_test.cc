@@ -1,0 +1,240 @@
+#include "ops/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ops/testing.h"
+
+namespace meshtrain::ops {
+namespace {
+
+using testing::expect_same_on_any_threads;
+using testing::HostTensor;
+using testing::kFloatTypes;
+using testing::on_each_target;
+
+constexpr std::array<std::int64_t, 7> kSizes = {0, 1, 7, 16, 33, 1000, 5001};
+
+TEST(Elementwise, AddRoundsOnce) {
+  for (const DType dtype : kFloatTypes) {
+    for (const std::int64_t n : kSizes) {
+      const auto a = HostTensor::random(dtype, {n}, "a");
+      const auto b = HostTensor::random(dtype, {n}, "b", 100.0);
+      auto exact = a.values();
+      for (std::size_t i = 0; i < exact.size(); ++i) exact[i] += b.values()[i];
+      const auto expected = HostTensor::of(dtype, {n}, exact);
+      on_each_target([&](Stream& stream) {
+        const HostTensor out(dtype, {n});
+        add(stream, a, b, out);
+        EXPECT_EQ(out.values(), expected.values());
+        const auto in_place = HostTensor::of(dtype, {n}, b.values());
+        add(stream, a, in_place, in_place);
+        EXPECT_EQ(in_place.values(), expected.values());
+      });
+    }
+  }
+}
+
+// Every 16-bit value survives the way through fp32; NaNs stay NaNs.
+TEST(Elementwise, CastKeepsEvery16BitValue) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const HostTensor all(dtype, {65536});
+    auto* bits = static_cast<std::uint16_t*>(all.tensor().raw());
+    for (std::size_t i = 0; i < 65536; ++i) bits[i] = static_cast<std::uint16_t>(i);
+    on_each_target([&](Stream& stream) {
+      const HostTensor wide(DType::kF32, {65536});
+      const HostTensor back(dtype, {65536});
+      cast(stream, all, wide);
+      cast(stream, wide, back);
+      const auto* result = static_cast<const std::uint16_t*>(back.tensor().raw());
+      const auto* values = wide.tensor().data<float>();
+      for (std::size_t i = 0; i < 65536; ++i) {
+        const auto b = static_cast<std::uint16_t>(i);
+        const float expected = dtype == DType::kBF16 ? float_from_bf16(b) : float_from_f16(b);
+        if (std::isnan(expected)) {
+          ASSERT_TRUE(std::isnan(values[i])) << i;
+          ASSERT_EQ(result[i] & 0x8000U, b & 0x8000U) << i;
+        } else {
+          ASSERT_EQ(std::bit_cast<std::uint32_t>(values[i]), std::bit_cast<std::uint32_t>(expected)) << i;
+          ASSERT_EQ(result[i], b) << i;
+        }
+      }
+    });
+  }
+}
+
+// fp32 values of every exponent around every kind of tie, against the scalar conversions, which are tested
+// by themselves.
+TEST(Elementwise, CastRoundsToNearestEven) {
+  std::vector<double> values;
+  const HostTensor x(DType::kF32, {256 * 64 * 2});
+  auto* bits = static_cast<std::uint32_t*>(x.tensor().raw());
+  std::size_t n = 0;
+  for (std::uint32_t exponent = 0; exponent < 256; ++exponent) {
+    for (std::uint32_t i = 0; i < 64; ++i) {
+      const std::uint32_t high = (i >> 3U) * 0x1357U % 0x80U;
+      // 0, 1, half of bf16's or fp16's spacing, and one less and more than it.
+      constexpr std::array<std::uint32_t, 8> kLow = {0x0000, 0x0001, 0x7FFF, 0x8000,
+                                                     0x8001, 0x1000, 0x0FFF, 0x3000};
+      const std::uint32_t mantissa = (high << 16U) | kLow[i & 7U];
+      for (const std::uint32_t sign : {0U, 0x80000000U}) bits[n++] = sign | (exponent << 23U) | mantissa;
+    }
+  }
+  on_each_target([&](Stream& stream) {
+    const HostTensor brain(DType::kBF16, x.tensor().shape());
+    const HostTensor half(DType::kF16, x.tensor().shape());
+    cast(stream, x, brain);
+    cast(stream, x, half);
+    for (std::size_t i = 0; i < n; ++i) {
+      const float value = std::bit_cast<float>(bits[i]);
+      ASSERT_EQ(brain.tensor().data<BF16>()[i].bits, bf16_bits(value)) << value;
+      const std::uint16_t actual = half.tensor().data<F16>()[i].bits;
+      if (std::isnan(value)) {
+        ASSERT_TRUE(std::isnan(float_from_f16(actual)));
+      } else {
+        ASSERT_EQ(actual, f16_bits(value)) << value;
+      }
+    }
+  });
+}
+
+TEST(Elementwise, CastBetweenAnyTwoTypesAndSizes) {
+  for (const DType from : kFloatTypes) {
+    for (const DType to : kFloatTypes) {
+      for (const std::int64_t n : kSizes) {
+        const auto x = HostTensor::random(from, {n}, "x");
+        on_each_target([&](Stream& stream) {
+          const HostTensor y(to, {n});
+          cast(stream, x, y);
+          EXPECT_EQ(y.values(), HostTensor::of(to, {n}, x.values()).values());
+        });
+      }
+    }
+  }
+}
+
+TEST(Elementwise, FillAndScale) {
+  const auto cpu = make_cpu_device();
+  Stream stream(*cpu, 2);
+  for (const DType dtype :
+       {DType::kF32, DType::kBF16, DType::kF16, DType::kF64, DType::kI32, DType::kI64, DType::kU8}) {
+    const HostTensor x(dtype, {5001});
+    fill(stream, x, 3.0F);
+    EXPECT_EQ(x.values(), std::vector<double>(5001, 3.0));
+  }
+  for (const std::int64_t n : kSizes) {
+    const auto start = HostTensor::random(DType::kF32, {n}, "x");
+    auto expected = start.values();
+    for (double& v : expected) v = static_cast<double>(static_cast<float>(v) * 0.3F);
+    on_each_target([&](Stream& s) {
+      const auto x = HostTensor::random(DType::kF32, {n}, "x");
+      scale(s, x, 0.3F);
+      EXPECT_EQ(x.values(), expected);
+    });
+  }
+}
+
+TEST(Elementwise, FillNormalTakesEachNumberByItsIndex) {
+  const RandomStream random(5, "weights");
+  const std::int64_t n = 20001;
+  const std::int64_t first = 7;
+  expect_same_on_any_threads([&](Stream& stream) {
+    HostTensor x(DType::kF32, {n});
+    fill_normal(stream, x, random, first, 0.5F, 0.02F);
+    return x;
+  });
+  const auto cpu = make_cpu_device();
+  Stream stream(*cpu, 2);
+  const HostTensor x(DType::kF32, {n});
+  fill_normal(stream, x, random, first, 0.5F, 0.02F);
+  const float* data = x.tensor().data<float>();
+  for (std::int64_t i = 0; i < n; ++i)
+    ASSERT_EQ(data[i], 0.5F + 0.02F * random.normal(static_cast<std::uint64_t>(first + i)));
+}
+
+// The order that the header states, spelled out.
+double stated_sum_of_squares(const std::vector<double>& x) {
+  double total = 0.0;
+  for (std::size_t begin = 0; begin < x.size(); begin += kNormBlock) {
+    std::array<double, 16> lanes{};
+    for (std::size_t i = begin; i < std::min<std::size_t>(begin + kNormBlock, x.size()); ++i) {
+      lanes[(i - begin) % 16] += x[i] * x[i];
+    }
+    for (const std::size_t half : {8U, 4U, 2U, 1U}) {
+      for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
+    }
+    total += lanes[0];
+  }
+  return total;
+}
+
+TEST(Elementwise, SumOfSquaresHasTheStatedBitsOnEveryTargetAndAnyThreads) {
+  const auto cpu = make_cpu_device();
+  for (const std::int64_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 300001}) {
+    const auto x = HostTensor::random(DType::kF32, {n}, "x");
+    const double expected = stated_sum_of_squares(x.values());
+    testing::for_each_target([&] {
+      for (const int threads : {1, 2, 3, 7}) {
+        Stream stream(*cpu, threads);
+        EXPECT_EQ(sum_of_squares(stream, x), expected) << n;
+      }
+    });
+  }
+}
+
+TEST(Elementwise, SumsShowWhatIsNotFinite) {
+  for (const std::int64_t place : {0, 4095, 4096, 9998}) {
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()}) {
+      on_each_target([&](Stream& stream) {
+        const auto x = HostTensor::random(DType::kF32, {9999}, "x");
+        x.tensor().data<float>()[place] = bad;
+        EXPECT_FALSE(std::isfinite(sum_of_squares(stream, x)));
+        EXPECT_FALSE(std::isfinite(sum(stream, x)));
+      });
+    }
+  }
+  // Squares that overflow fp32 do not overflow here.
+  const auto cpu = make_cpu_device();
+  Stream stream(*cpu, 1);
+  const auto large = HostTensor::of(DType::kF32, {2}, {3e38, -3e38});
+  EXPECT_NEAR(sum_of_squares(stream, large) / 1.8e77, 1.0, 1e-6);
+}
+
+TEST(Elementwise, SumIsInOrder) {
+  const auto cpu = make_cpu_device();
+  Stream stream(*cpu, 2);
+  const auto x = HostTensor::random(DType::kF32, {100000}, "x");
+  double expected = 0.0;
+  for (const double v : x.values()) expected += v;
+  EXPECT_EQ(sum(stream, x), expected);
+}
+
+TEST(Elementwise, SimulatedSumsAreZeroAndCharged) {
+  const auto sim = make_sim_device();
+  Stream stream(*sim, 1);
+  const Buffer block = sim->allocate(4000, MemoryCategory::kWorkspace);
+  const Tensor x(block.data(), DType::kF32, {1000});
+  EXPECT_EQ(sum_of_squares(stream, x), 0.0);
+  EXPECT_EQ(sum(stream, x), 0.0);
+  EXPECT_EQ(stream.total(), (OpCost{.flops = 0, .bytes = 8000}));
+}
+
+TEST(Elementwise, RefusesOtherTypesAndSizes) {
+  const auto cpu = make_cpu_device();
+  Stream stream(*cpu, 1);
+  const HostTensor a(DType::kF32, {8});
+  const HostTensor b(DType::kF32, {9});
+  const HostTensor ids(DType::kI32, {8});
+  EXPECT_THROW(add(stream, a, b, a), std::logic_error);
+  EXPECT_THROW(add(stream, ids, ids, ids), std::logic_error);
+  EXPECT_THROW(cast(stream, a, ids), std::logic_error);
+  EXPECT_THROW(scale(stream, ids, 2.0F), std::logic_error);
+  const HostTensor matrix(DType::kF32, {4, 4});
+  EXPECT_THROW(fill(stream, matrix.tensor().slice(1, 0, 2), 0.0F), std::logic_error);
+}
+
+}  // namespace
+}  // namespace meshtrain::ops

@@ -1,0 +1,149 @@
+#include "ops/embedding.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/reference.h"
+#include "ops/testing.h"
+
+namespace meshtrain::ops {
+namespace {
+
+using testing::expect_same_on_any_threads;
+using testing::HostTensor;
+using testing::kFloatTypes;
+using testing::on_each_target;
+using testing::StridedMatrix;
+
+// Ids below `vocab`, many of them repeated.
+HostTensor random_tokens(std::int64_t count, std::int64_t vocab) {
+  const RandomStream random(1, "tokens");
+  std::vector<double> ids;
+  for (std::int64_t m = 0; m < count; ++m) {
+    const auto range = static_cast<std::uint64_t>(m % 2 == 0 ? vocab : std::min<std::int64_t>(vocab, 3));
+    ids.push_back(static_cast<double>(random.bits(static_cast<std::uint64_t>(m)) % range));
+  }
+  return HostTensor::of(DType::kI32, {count}, ids);
+}
+
+reference::Ids ids_of(const HostTensor& tokens) {
+  const auto values = tokens.values();
+  return {values.begin(), values.end()};
+}
+
+// start + the rows of dout in batch order, in single precision.
+std::vector<double> added_in_order(const reference::Ids& ids, const std::vector<double>& dout,
+                                   const std::vector<double>& start, std::size_t width) {
+  std::vector<double> sum = start;
+  for (std::size_t m = 0; m < ids.size(); ++m) {
+    for (std::size_t i = 0; i < width; ++i) {
+      double& to = sum[static_cast<std::size_t>(ids[m]) * width + i];
+      to = static_cast<double>(static_cast<float>(to) + static_cast<float>(dout[m * width + i]));
+    }
+  }
+  return sum;
+}
+
+using EmbeddingParam = std::tuple<DType, std::int64_t, std::int64_t>;
+
+class EmbeddingTest : public ::testing::TestWithParam<EmbeddingParam> {
+ protected:
+  DType dtype = std::get<0>(GetParam());
+  std::int64_t vocab = std::get<1>(GetParam());
+  std::int64_t width = std::get<2>(GetParam());
+  static constexpr std::int64_t kSeq = 9;
+  static constexpr std::int64_t kRows = 4 * kSeq + 5;
+  HostTensor tokens = random_tokens(kRows, vocab);
+};
+
+TEST_P(EmbeddingTest, ForwardEqualsReference) {
+  const StridedMatrix table(dtype, vocab, width, "table");
+  const StridedMatrix positions(dtype, kSeq + 4, width, "positions");
+  on_each_target([&](Stream& stream) {
+    const StridedMatrix out(dtype, kRows, width, "out");
+    const auto w = static_cast<std::size_t>(width);
+    embedding_forward(stream, tokens, table, {}, kSeq, 0, out);
+    EXPECT_EQ(out.values(), reference::embedding(ids_of(tokens), table.values(), {}, w, kSeq, 0));
+    out.expect_margins_untouched();
+
+    embedding_forward(stream, tokens, table, positions, kSeq, 4, out);
+    const auto exact = reference::embedding(ids_of(tokens), table.values(), positions.values(), w, kSeq, 4);
+    EXPECT_EQ(out.values(), HostTensor::of(dtype, {kRows, width}, exact).values());
+    out.expect_margins_untouched();
+  });
+}
+
+TEST_P(EmbeddingTest, BackwardAddsInBatchOrder) {
+  const StridedMatrix dout(dtype, kRows, width, "dout");
+  const auto expected = [&](std::int64_t rows, const reference::Ids& ids) {
+    return added_in_order(ids, dout.values(), StridedMatrix(DType::kF32, rows, width, "d").values(),
+                          static_cast<std::size_t>(width));
+  };
+  reference::Ids positions;
+  for (std::int64_t m = 0; m < kRows; ++m) positions.push_back(static_cast<std::int32_t>(m % kSeq));
+  on_each_target([&](Stream& stream) {
+    const StridedMatrix dtable(DType::kF32, vocab, width, "d");
+    embedding_backward(stream, tokens, dout, dtable);
+    EXPECT_EQ(dtable.values(), expected(vocab, ids_of(tokens)));
+    dtable.expect_margins_untouched();
+
+    const StridedMatrix dpositions(DType::kF32, kSeq + 1, width, "d");
+    position_backward(stream, dout, kSeq, dpositions);
+    EXPECT_EQ(dpositions.values(), expected(kSeq + 1, positions));
+    dpositions.expect_margins_untouched();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EmbeddingTest,
+                         ::testing::Combine(::testing::ValuesIn(kFloatTypes), ::testing::Values(1, 5, 301),
+                                            ::testing::Values(1, 7, 32, 80, 768)));
+
+TEST(Embedding, SameBitsOnAnyThreads) {
+  // Narrow tables too, where threads share out rows besides columns.
+  for (const std::int64_t width : {16, 100, 768}) {
+    const std::int64_t rows = 500000 / width;
+    const auto tokens = random_tokens(rows, 77);
+    for (const DType dtype : kFloatTypes) {
+      const auto dout = HostTensor::random(dtype, {rows, width}, "dout");
+      expect_same_on_any_threads([&](Stream& stream) {
+        HostTensor dtable(DType::kF32, {77, width});
+        embedding_backward(stream, tokens, dout, dtable);
+        return dtable;
+      });
+      expect_same_on_any_threads([&](Stream& stream) {
+        HostTensor dpositions(DType::kF32, {50, width});
+        position_backward(stream, dout, 50, dpositions);
+        return dpositions;
+      });
+    }
+  }
+}
+
+TEST(Embedding, RefusesTokensAndPositionsBeyondTheTables) {
+  const auto cpu = make_cpu_device();
+  Stream stream(*cpu, 1);
+  const HostTensor table(DType::kF32, {4, 8});
+  const HostTensor out(DType::kF32, {2, 8});
+  const auto high = HostTensor::of(DType::kI32, {2}, {1, 4});
+  const auto low = HostTensor::of(DType::kI32, {2}, {-1, 0});
+  EXPECT_THROW(embedding_forward(stream, high, table, {}, 2, 0, out), std::logic_error);
+  EXPECT_THROW(embedding_forward(stream, low, table, {}, 2, 0, out), std::logic_error);
+  EXPECT_THROW(embedding_backward(stream, high, out, table), std::logic_error);
+  const auto good = HostTensor::of(DType::kI32, {2}, {0, 3});
+  EXPECT_THROW(embedding_forward(stream, good, table, table, 2, 3, out), std::logic_error);
+  EXPECT_NO_THROW(embedding_forward(stream, good, table, table, 2, 2, out));
+}
+
+TEST(Embedding, TakesNoTokens) {
+  const auto cpu = make_cpu_device();
+  Stream stream(*cpu, 2);
+  const HostTensor table(DType::kF32, {4, 8});
+  const HostTensor none(DType::kF32, {0, 8});
+  const HostTensor tokens(DType::kI32, {0});
+  embedding_forward(stream, tokens, table, table, 4, 0, none);
+  embedding_backward(stream, tokens, none, table);
+  position_backward(stream, none, 4, table);
+  EXPECT_EQ(table.values(), std::vector<double>(32, 0.0));
+}
+
+}  // namespace
+}  // namespace meshtrain::ops
