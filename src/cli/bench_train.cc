@@ -15,11 +15,14 @@
 #include "telemetry/units.h"
 #include "train/assembly.h"
 #include "train/step.h"
+#include "train/vocabulary.h"
 
 namespace meshtrain::cli {
 namespace {
 
 struct Arguments {
+  std::string config;  // a file; empty: made from the options below
+  std::vector<std::string> overrides;
   std::string preset = "gpt2-124m";
   std::int64_t batch = 4;
   std::int64_t seq = 1024;
@@ -34,6 +37,7 @@ struct Arguments {
 };
 
 Config make_config(const Arguments& a) {
+  if (!a.config.empty()) return with_vocabulary(load_config(a.config, a.overrides));
   std::vector<std::string> overrides = {
       fmt::format("model.preset=\"{}\"", a.preset),
       fmt::format("data.seq_len={}", a.seq),
@@ -45,10 +49,8 @@ Config make_config(const Arguments& a) {
       fmt::format("machine.threads={}", a.threads),
       "optimizer.schedule=\"constant\"",
   };
-  Config config = parse_config("", "bench train", overrides);
-  if (config.model.vocab == 0) config.model.vocab = 257;  // the presets for tests leave it to a tokenizer
-  validate(config);
-  return config;
+  overrides.insert(overrides.end(), a.overrides.begin(), a.overrides.end());
+  return with_vocabulary(parse_config("", "bench train", overrides));
 }
 
 std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocab, const char* purpose) {
@@ -108,13 +110,13 @@ nlohmann::json measure(const Arguments& arguments, const Config& config) {
   const auto flops = static_cast<double>(model_flops_per_token(config.model, config.data.seq_len));
   const double achieved = tokens * flops / seconds / 1e12;
   return {
-      {"preset", arguments.preset},
+      {"preset", config.preset},
       {"parameters", assembly.params.count()},
-      {"batch", arguments.batch},
-      {"seq_len", arguments.seq},
-      {"micro_steps", arguments.micro_steps},
-      {"compute", arguments.compute},
-      {"recompute", arguments.recompute},
+      {"batch", config.train.micro_batch},
+      {"seq_len", config.data.seq_len},
+      {"micro_steps", assembly.micro_steps()},
+      {"compute", name_of(dtype)},
+      {"recompute", name_of(config.recompute)},
       {"threads", threads},
       {"steps", samples.size()},
       {"seconds_per_step", seconds},
@@ -154,13 +156,24 @@ void print(const nlohmann::json& r) {
 void add_bench_train(CLI::App& bench) {
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = bench.add_subcommand("train", "Times training steps of a preset on random tokens");
-  command->add_option("--preset", arguments->preset, "Model")->capture_default_str();
-  command->add_option("--batch", arguments->batch, "Sequences a micro-batch")->capture_default_str();
-  command->add_option("--seq", arguments->seq, "Tokens a sequence")->capture_default_str();
-  command->add_option("--compute", arguments->compute, "fp32, bf16 or fp16")->capture_default_str();
-  command->add_option("--recompute", arguments->recompute, "none, selective or full")->capture_default_str();
+  CLI::Option* config =
+      command->add_option("--config", arguments->config, "TOML file, instead of the options below");
+  command->add_option("-s,--set", arguments->overrides, "Override one key: section.key=value")
+      ->allow_extra_args(false);
+  command->add_option("--preset", arguments->preset, "Model")->excludes(config)->capture_default_str();
+  command->add_option("--batch", arguments->batch, "Sequences a micro-batch")
+      ->excludes(config)
+      ->capture_default_str();
+  command->add_option("--seq", arguments->seq, "Tokens a sequence")->excludes(config)->capture_default_str();
+  command->add_option("--compute", arguments->compute, "fp32, bf16 or fp16")
+      ->excludes(config)
+      ->capture_default_str();
+  command->add_option("--recompute", arguments->recompute, "none, selective or full")
+      ->excludes(config)
+      ->capture_default_str();
   command->add_option("--micro-steps", arguments->micro_steps, "Micro-batches a step")
       ->check(CLI::Range(1, 4096))
+      ->excludes(config)
       ->capture_default_str();
   command->add_option("--steps", arguments->steps, "Timed steps")
       ->check(CLI::Range(1, 1000000))

@@ -62,7 +62,7 @@ Config config_of(const nlohmann::json& json, DType compute, RecomputePolicy reco
 
 struct Trained {
   Trained(const Reference& reference, DType compute = DType::kF32,
-      RecomputePolicy recompute = RecomputePolicy::kNone, std::int64_t micro_batch = 3)
+          RecomputePolicy recompute = RecomputePolicy::kNone, std::int64_t micro_batch = 3)
       : config(config_of(reference.json, compute, recompute, micro_batch)),
         device(make_cpu_device()),
         assembly(config, *device, measure_arenas(config)) {
