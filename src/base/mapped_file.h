@@ -1,28 +1,34 @@
-// A whole file as read-only memory.
+// A file as read-only memory. 64-bit sizes; the operating system pages it in and out.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace meshtrain {
 
-// The bytes stay valid while the object lives, provided that nobody shortens the file. Movable.
 class MappedFile {
  public:
-  // Throws UserError naming `path` when it cannot be read or is not a regular file.
-  explicit MappedFile(const std::string& path);
-  ~MappedFile();
+  // Throws UserError naming `what` (e.g. "the tokenizer") and the file when it is missing, a folder or
+  // unreadable. A pipe is read to its end into memory.
+  static MappedFile open(const std::string& path, const std::string& what);
+
+  MappedFile() = default;
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
 
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {data_, size_}; }
+  std::span<const std::byte> bytes() const { return {reinterpret_cast<const std::byte*>(data_), size_}; }
+  std::size_t size() const { return size_; }
 
  private:
-  const std::byte* data_ = nullptr;
+  const char* data_ = nullptr;
   std::size_t size_ = 0;
+  void* mapping_ = nullptr;  // null: the bytes are in memory_, or there are none
+  std::vector<char> memory_;
 };
 
 }  // namespace meshtrain

@@ -71,7 +71,7 @@ std::string mismatch(const SafetensorsEntry* entry, const TensorDestination& wan
 }
 
 void verify_file(const std::string& path, const ManifestFile& expected, Verify verify) {
-  const MappedFile file(path);
+  const MappedFile file = MappedFile::open(path, "the checkpoint file");
   if (file.bytes().size() != expected.bytes) {
     throw_user_error("{} is damaged: it has {} bytes, but the manifest says {}.", path, file.bytes().size(),
                      expected.bytes);

@@ -58,8 +58,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
 }
 
 Manifest read_manifest(const std::string& path) {
-  const MappedFile file(path);
-  return parse_manifest({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path);
+  return parse_manifest(MappedFile::open(path, "the manifest").text(), path);
 }
 
 }  // namespace meshtrain

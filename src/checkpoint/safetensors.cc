@@ -168,7 +168,8 @@ std::string_view safetensors_name(DType dtype) {
   return "";
 }
 
-SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path), name_(path) {
+SafetensorsReader::SafetensorsReader(const std::string& path)
+    : file_(MappedFile::open(path, "the safetensors file")), name_(path) {
   parse(file_->bytes());
 }
 

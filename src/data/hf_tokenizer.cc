@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "data/hf_json.h"
-#include "data/mapped_file.h"
 
 namespace meshtrain {
 namespace {

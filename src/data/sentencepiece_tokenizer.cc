@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "data/mapped_file.h"
+#include "base/mapped_file.h"
 #include "data/unicode.h"
 
 namespace meshtrain {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
 #include "train/config_field_kinds.h"
 #include "train/config_value.h"
 
@@ -41,9 +43,6 @@ ConfigField peak_tflops() {
   return result;
 }
 
-const std::vector<std::string> kOptimizers = {"sgd",     "momentum", "nesterov", "adagrad",
-                                              "rmsprop", "adam",     "adamw"};
-const std::vector<std::string> kSchedules = {"constant", "cosine", "linear", "wsd"};
 const std::vector<std::string> kPipelines = {"1f1b", "gpipe", "interleaved", "zb-h1"};
 
 void add_model(std::vector<ConfigField>& fields) {
@@ -125,7 +124,7 @@ void add_data_and_train(std::vector<ConfigField>& fields) {
 void add_optimizer_and_precision(std::vector<ConfigField>& fields) {
   const auto optimizer = [](auto member) { return at(&Config::optimizer, member); };
   const auto precision = [](auto member) { return at(&Config::precision, member); };
-  fields.push_back(choice("optimizer", "name", kOptimizers, optimizer(&OptimizerConfig::name),
+  fields.push_back(choice("optimizer", "name", optimizer_names(), optimizer(&OptimizerConfig::name),
                           "Update rule, as torch.optim defines it."));
   fields.push_back(field("optimizer", "lr", optimizer(&OptimizerConfig::lr), "Peak learning rate."));
   fields.push_back(
@@ -140,7 +139,7 @@ void add_optimizer_and_precision(std::vector<ConfigField>& fields) {
   fields.push_back(field("optimizer", "momentum", optimizer(&OptimizerConfig::momentum),
                          "momentum, nesterov, rmsprop.", "rmsprop: 0; else 0.9"));
   fields.push_back(field("optimizer", "alpha", optimizer(&OptimizerConfig::alpha), "rmsprop: decay rate."));
-  fields.push_back(choice("optimizer", "schedule", kSchedules, optimizer(&OptimizerConfig::schedule),
+  fields.push_back(choice("optimizer", "schedule", schedule_names(), optimizer(&OptimizerConfig::schedule),
                           "Learning rate after the warm-up. `wsd`: constant, then a last decay."));
   fields.push_back(field("optimizer", "warmup", optimizer(&OptimizerConfig::warmup),
                          "Steps in which the learning rate rises from 0 to lr."));
