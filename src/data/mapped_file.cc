@@ -21,15 +21,15 @@ struct Descriptor {
   }
 };
 
-std::string read_all(int fd, const std::string& path) {
-  std::string content;
+std::vector<char> read_all(int fd, const std::string& path) {
+  std::vector<char> content;
   char buffer[1U << 16U];
   for (;;) {
     const ssize_t count = ::read(fd, buffer, sizeof buffer);
     if (count == 0) return content;
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_run_error("reading {} failed: {}", path, std::strerror(errno));
-    content.append(buffer, static_cast<std::size_t>(count));
+    content.insert(content.end(), buffer, buffer + count);
   }
 }
 

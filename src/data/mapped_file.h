@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace meshtrain {
 
@@ -27,7 +28,7 @@ class MappedFile {
   const char* data_ = nullptr;
   std::size_t size_ = 0;
   void* mapping_ = nullptr;  // null: the bytes are in memory_, or there are none
-  std::string memory_;
+  std::vector<char> memory_;
 };
 
 }  // namespace meshtrain
