@@ -347,7 +347,7 @@ HfSpec parse_tokenizer_json(std::string_view json, const std::string& file) {
   Json root;
   try {
     root = Json::parse(json);
-  } catch (const Json::parse_error& error) {
+  } catch (const Json::exception& error) {
     throw_user_error("tokenizer file {}: not valid JSON: {}", file, error.what());
   }
   return Parser(root, file).run();

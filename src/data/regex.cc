@@ -25,8 +25,8 @@ Regex::Regex(std::string_view pcre, std::uint32_t options, std::string_view show
   const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
       pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre.data()), pcre.size(),
-                                   options | PCRE2_UTF, &error, &offset, context.get());
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre.data()), pcre.size(), options | PCRE2_UTF,
+                                   &error, &offset, context.get());
   if (code == nullptr) {
     throw_user_error("{}: the regular expression \"{}\" cannot be compiled: {} (near \"{}\")", where, shown,
                      pcre_message(error), pcre.substr(std::min(offset, pcre.size())));

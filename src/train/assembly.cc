@@ -114,10 +114,16 @@ ParameterSpan Assembly::span_of(const Param& param) const {
   return span;
 }
 
+std::int64_t Assembly::checkpoint_copy_bytes() const {
+  if (!config_.checkpoint.async) return 0;
+  const auto tensors = static_cast<std::int64_t>(1 + optimizer_buffers_.size());
+  return params.count() * size_of(DType::kF32) * tensors;
+}
+
 MemoryUse Assembly::peak_memory() const {
   MemoryUse use = device_.memory().peak();
   use[MemoryCategory::kActivations] += saved.peak() - saved.capacity();
-  use[MemoryCategory::kWorkspace] += work.peak() - work.capacity();
+  use[MemoryCategory::kWorkspace] += work.peak() - work.capacity() + checkpoint_copy_bytes();
   return use;
 }
 

@@ -48,6 +48,9 @@ class Assembly {
   Tensor optimizer_state(const Param& param, std::size_t index) const;
   ParameterSpan span_of(const Param& param) const;
 
+  // Bytes of the copy that an asynchronous checkpoint is written from.
+  std::int64_t checkpoint_copy_bytes() const;
+
   // Highest use by category: blocks as allocated, arenas as far as they were filled.
   MemoryUse peak_memory() const;
 

@@ -1,0 +1,24 @@
+// The CPU back end of ops/matmul.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cpu/gemm.h"
+#include "ops/cpu/pack.h"
+
+namespace meshtrain::ops::cpu {
+
+// c[rows, cols] = a[rows, depth] · b[depth, cols], finished as the destination says.
+struct MatmulCall {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t depth = 0;
+  MatrixView a;
+  MatrixView b;
+  Destination c;
+};
+
+// `operand` is operand_for(a.dtype), or kF32 to compute as processors without bf16 do.
+void matmul(const MatmulCall& call, Operand operand, int threads);
+
+}  // namespace meshtrain::ops::cpu
