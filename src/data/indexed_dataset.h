@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "data/mapped_file.h"
+#include "base/mapped_file.h"
 #include "data/token_source.h"
 
 namespace meshtrain {

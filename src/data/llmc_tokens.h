@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "data/mapped_file.h"
+#include "base/mapped_file.h"
 #include "data/token_source.h"
 
 namespace meshtrain {

@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "data/indexed_dataset.h"
 #include "data/llmc_tokens.h"
-#include "data/mapped_file.h"
 #include "data/tokenize_corpus.h"
 
 namespace meshtrain {

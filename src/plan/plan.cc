@@ -18,7 +18,7 @@ Plan make_plan(const Config& config) {
   const std::int64_t micro_batch_flops = (assembly.stream.total() - before).flops;
 
   Plan plan;
-  plan.memory = assembly.peak_memory();
+  plan.memory = assembly.planned_memory();
   plan.parameters = assembly.params.count();
   plan.layers = assembly.model->profile();
   plan.step_flops = micro_batch_flops * assembly.micro_steps();

@@ -120,10 +120,16 @@ std::int64_t Assembly::checkpoint_copy_bytes() const {
   return params.count() * size_of(DType::kF32) * tensors;
 }
 
-MemoryUse Assembly::peak_memory() const {
+MemoryUse Assembly::planned_memory() const {
   MemoryUse use = device_.memory().peak();
+  use[MemoryCategory::kWorkspace] += checkpoint_copy_bytes();
+  return use;
+}
+
+MemoryUse Assembly::peak_memory() const {
+  MemoryUse use = planned_memory();
   use[MemoryCategory::kActivations] += saved.peak() - saved.capacity();
-  use[MemoryCategory::kWorkspace] += work.peak() - work.capacity() + checkpoint_copy_bytes();
+  use[MemoryCategory::kWorkspace] += work.peak() - work.capacity();
   return use;
 }
 

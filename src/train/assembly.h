@@ -51,7 +51,9 @@ class Assembly {
   // Bytes of the copy that an asynchronous checkpoint is written from.
   std::int64_t checkpoint_copy_bytes() const;
 
-  // Highest use by category: blocks as allocated, arenas as far as they were filled.
+  // Bytes by category: blocks as allocated, arenas at their full size.
+  MemoryUse planned_memory() const;
+  // The same, arenas as far as they were filled so far.
   MemoryUse peak_memory() const;
 
   Stream stream;

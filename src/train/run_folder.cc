@@ -44,8 +44,9 @@ std::string prepare_run_folder(const std::string& dir, bool keep) {
     if (!keep && holds_run(path)) aside = set_aside(path);
     fs::create_directories(path);
   } catch (const fs::filesystem_error& error) {
-    throw_user_error("output.dir = \"{}\" cannot be used as run folder: {}; choose another output.dir or mend it",
-                     dir, error.code().message());
+    throw_user_error(
+        "output.dir = \"{}\" cannot be used as run folder: {}; choose another output.dir or mend it", dir,
+        error.code().message());
   }
   if (access(path.c_str(), W_OK | X_OK) != 0) {
     throw_user_error("output.dir = \"{}\" is not writable; choose another output.dir or change its permissions",
