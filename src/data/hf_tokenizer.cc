@@ -1,12 +1,11 @@
 #include "data/hf_tokenizer.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/mapped_file.h"
 #include "data/hf_json.h"
 
@@ -208,7 +207,7 @@ std::unique_ptr<Tokenizer> parse_hf_tokenizer(std::string_view json, const std::
   HfSpec spec = parse_tokenizer_json(json, file);
   const auto missing = std::count(spec.byte_ids.begin(), spec.byte_ids.end(), -1);
   if (missing > 0 && !spec.bpe.unk) {
-    spdlog::warn(
+    notice(
         "tokenizer file {}: {} of the 256 bytes have no token; they are left out of the ids, as the Hugging "
         "Face "
         "library does",

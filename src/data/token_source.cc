@@ -1,12 +1,11 @@
 #include "data/token_source.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <limits>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/mapped_file.h"
 #include "data/indexed_dataset.h"
 #include "data/llmc_tokens.h"
@@ -32,7 +31,7 @@ std::unique_ptr<TokenSource> open_text(const std::string& path, const Tokenizer*
   std::error_code ignored;
   const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path, ignored));
   if (!ignored && bytes > kLargeText) {
-    spdlog::warn(
+    notice(
         "{} holds {} MB of text, which is tokenized at every start and kept in memory; `meshtrain tokenize {} "
         "--out "
         "PREFIX --tokenizer {}` does it once",
@@ -43,7 +42,7 @@ std::unique_ptr<TokenSource> open_text(const std::string& path, const Tokenizer*
       {path}, *tokenizer, {}, [&](std::span<const std::int32_t> part, std::span<const std::int64_t>) {
         ids.insert(ids.end(), part.begin(), part.end());
       });
-  if (stats.malformed_lines > 0) spdlog::warn("{}", malformed_report(stats));
+  if (stats.malformed_lines > 0) notice("{}", malformed_report(stats));
   if (ids.empty()) throw_user_error("there is no text in \"{}\".", path);
   return std::make_unique<MemoryTokens>(path, std::move(ids));
 }

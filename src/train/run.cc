@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "data/sampler.h"
 #include "data/token_source.h"
 #include "data/tokenizer.h"
@@ -95,14 +96,21 @@ class Run {
     start();
     writer_.emplace(config_.checkpoint.dir, config_.checkpoint.keep, config_.checkpoint.async);
     write_whole_file((fs::path(config_.output.dir) / "config.toml").string(), to_toml(config_));
-    metrics_.emplace((fs::path(config_.output.dir) / "metrics.jsonl").string(), place_.step);
+    metrics_.emplace((fs::path(config_.output.dir) / "metrics.jsonl").string(),
+                     resumed_ ? std::optional(place_.step) : std::nullopt);
     peak_tflops_ = config_.machine.peak_tflops;
     if (peak_tflops_ < 0.0)
       peak_tflops_ = quick_peak_tflops(config_.precision.compute, assembly_.stream.threads());
   }
 
   void loop() {
-    Progress progress(config_.train.steps, place_.step, kFlopConvention);
+    ProgressOptions progress_options = progress_options_for(stderr);
+    progress_options.total_steps = config_.train.steps;
+    if (peak_tflops_ > 0.0) {
+      progress_options.mfu_convention = fmt::format("{}, of {:.3f} TFLOP/s in {}", kFlopConvention,
+                                                    peak_tflops_, name_of(config_.precision.compute));
+    }
+    Progress progress(stderr, progress_options);
     bool stopped = false;
     while (place_.step < config_.train.steps && !stopped) {
       step(progress);
@@ -129,7 +137,7 @@ class Run {
       if (newest) {
         from = newest->path;
       } else {
-        fmt::print(stderr, "meshtrain: no checkpoint in {}: starting at step 1\n", config_.checkpoint.dir);
+        notice("no checkpoint in {}: starting at step 1", config_.checkpoint.dir);
       }
     }
     assembly_.initialize();
@@ -137,6 +145,7 @@ class Run {
       start_new();
       return;
     }
+    resumed_ = true;
     place_ = restore(assembly_, Checkpoint(resolve_checkpoint(from)));
     if (place_.step >= config_.train.steps) {
       throw_user_error(
@@ -145,16 +154,16 @@ class Run {
     }
     prepare_run_folder(config_.output.dir, /*keep=*/true);
     for (const std::string& path : set_aside_checkpoints_after(config_.checkpoint.dir, place_.step)) {
-      fmt::print(stderr, "meshtrain: a later checkpoint of the earlier run is now {}\n", path);
+      notice("a later checkpoint of the earlier run is now {}", path);
     }
-    fmt::print(stderr, "meshtrain: going on from {} at step {}\n", from, place_.step + 1);
+    notice("going on from {} at step {}", from, place_.step + 1);
   }
 
   void start_new() {
     const std::string aside = prepare_run_folder(config_.output.dir, /*keep=*/false);
     if (!aside.empty()) {
-      fmt::print(stderr, "meshtrain: {} held another run, which is now in {} (--resume goes on with a run)\n",
-                 config_.output.dir, aside);
+      notice("{} held another run, which is now in {} (--resume goes on with a run)", config_.output.dir,
+             aside);
     }
     if (const auto newest = newest_checkpoint(config_.checkpoint.dir)) {
       throw_user_error(
@@ -197,8 +206,8 @@ class Run {
                     peak_tflops_;
     }
     metrics.skipped = result.skipped;
-    metrics_->write(metrics);
-    progress.update(metrics);
+    metrics_->append(metrics);
+    progress.step(metrics);
   }
 
   void evaluate_and_record(Progress& progress) {
@@ -206,12 +215,16 @@ class Run {
     last_evaluation_ = evaluate(
         *data_.valid(), tokenizer_, config_.train.micro_batch, config_.train.eval_batches,
         [&](const GlobalBatch& batch) { return eval_step(assembly_, batch); }, options_.stop_requested);
-    metrics_->write_evaluation(place_.step, last_evaluation_->nats_per_token, last_evaluation_->bits_per_byte);
-    progress.note(fmt::format("step {}: validation {:.4f} nats/token, {:.4f} bits/byte", place_.step,
-                              last_evaluation_->nats_per_token, last_evaluation_->bits_per_byte));
+    EvalMetrics metrics{.step = place_.step, .loss = last_evaluation_->nats_per_token, .bits_per_byte = {}};
+    if (std::isfinite(last_evaluation_->bits_per_byte)) metrics.bits_per_byte = last_evaluation_->bits_per_byte;
+    metrics_->append(metrics);
+    progress.eval(metrics);
   }
 
-  void save() { writer_->write(checkpoint_contents(assembly_, place_)); }
+  void save() {
+    metrics_->sync();
+    writer_->write(checkpoint_contents(assembly_, place_));
+  }
 
   void write_summary() const {
     const double seconds = now() - begin_;
@@ -260,7 +273,8 @@ class Run {
   Assembly assembly_;
   RunPosition place_;
   std::optional<CheckpointWriter> writer_;
-  std::optional<MetricsWriter> metrics_;
+  std::optional<MetricsFile> metrics_;
+  bool resumed_ = false;
   double peak_tflops_ = 0.0;
   std::int64_t tokens_ = 0;
   double last_loss_ = 0.0;
