@@ -11,12 +11,13 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/number_text.h"
 
 namespace meshtrain {
 namespace {
 
 std::string number(double value) {
-  return std::isfinite(value) ? fmt::format("{}", value) : "null";
+  return std::isfinite(value) ? number_text(value) : "null";
 }
 std::string number(const std::optional<double>& value) {
   return value ? number(*value) : "null";
@@ -61,7 +62,8 @@ MetricsFile::MetricsFile(const std::string& path, std::optional<std::int64_t> re
   try {
     const std::size_t kept =
         resumed_step ? kept_bytes(MappedFile::open(path, "the metrics file").text(), *resumed_step) : 0;
-    if (ftruncate(descriptor_, static_cast<off_t>(kept)) != 0) {
+    // EINVAL: a pipe or a device has no length.
+    if (ftruncate(descriptor_, static_cast<off_t>(kept)) != 0 && errno != EINVAL) {
       throw_user_error("cannot shorten the metrics file {}: {}.", path, std::strerror(errno));
     }
   } catch (...) {

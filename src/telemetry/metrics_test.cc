@@ -53,7 +53,7 @@ class MetricsTest : public testing::Test {
 
 TEST(MetricsLine, HasTheContractsKeys) {
   EXPECT_EQ(to_json_line(step(3)),
-            R"({"step": 3, "loss": 2.5, "grad_norm": 1, "lr": 0.0001, "tokens": 24576, )"
+            R"({"step": 3, "loss": 2.5, "grad_norm": 1.0, "lr": 0.0001, "tokens": 24576, )"
             R"("tokens_per_second": 1234.5, "step_seconds": 0.25, "mfu": 0.4, "skipped": false})");
   EXPECT_EQ(to_json_line(EvalMetrics{.step = 3, .loss = 2.5, .bits_per_byte = 1.25}),
             R"({"step": 3, "eval_loss": 2.5, "eval_bits_per_byte": 1.25})");

@@ -128,7 +128,9 @@ TEST(ProgressOptionsFor, AFileIsNoTerminal) {
 TEST(ProgressWrites, AClosedOutputIsIgnored) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/dev/full", "w"), std::fclose);
   if (!file) GTEST_SKIP() << "no /dev/full here";
-  Progress progress(file.get(), {.total_steps = 2});
+  ProgressOptions options;
+  options.total_steps = 2;
+  Progress progress(file.get(), options);
   EXPECT_NO_THROW(progress.step(step(1)));
   EXPECT_NO_THROW(progress.finish());
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/number_text.h"
+
 namespace meshtrain {
 namespace {
 
@@ -46,10 +48,8 @@ std::string to_text(std::uint64_t value) {
 std::string to_text(bool value) {
   return value ? "true" : "false";
 }
-// The shortest digits that read back to the same bits, with a point or exponent as TOML's floats have.
 std::string to_text(double value) {
-  std::string text = fmt::format("{}", value);
-  return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
+  return number_text(value);
 }
 std::string to_text(const std::array<double, 2>& value) {
   return fmt::format("[{}, {}]", to_text(value[0]), to_text(value[1]));
