@@ -46,8 +46,7 @@ fi
 bytes=$(wc -c <"$data/train.txt")
 if [ "$bytes" -ge 1000000 ]; then
   tokenizer=sentencepiece:$data/tokenizer.model
-  "$meshtrain" tokenize "$data/train.txt" --out "$data/train" --tokenizer "$tokenizer" \
-    --train-sentencepiece "$data/tokenizer" --vocab 2048
+  "$meshtrain" tokenize "$data/train.txt" --out "$data/train" --train-sentencepiece "$data/tokenizer" --vocab 2048
 else
   tokenizer=bytes
   "$meshtrain" tokenize "$data/train.txt" --out "$data/train" --tokenizer "$tokenizer"
