@@ -50,9 +50,11 @@ void add_model(std::vector<ConfigField>& fields) {
   ConfigField preset = field("model", "preset", at(&Config::preset),
                              "A published shape by name; the section's other keys change it.", "none");
   const auto store_preset = preset.set;
-  preset.set = [store_preset](Config& config, const toml::node& node) {
-    std::string problem = store_preset(config, node);
-    if (problem.empty() && !config.preset.empty()) config.model = meshtrain::preset(config.preset);
+  preset.set = [store_preset](Config& config, const toml::node& node) -> std::string {
+    if (node.is_string() && node.as_string()->get().empty()) return "";
+    std::string problem = checked_choice(node, preset_names());
+    if (problem.empty()) problem = store_preset(config, node);
+    if (problem.empty()) config.model = meshtrain::preset(config.preset);
     return problem;
   };
   fields.push_back(preset);
