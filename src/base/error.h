@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -36,11 +35,10 @@ template <class... Args>
 }
 
 // Throws std::logic_error naming the place: a caller broke a contract inside meshtrain.
-inline void check(bool holds, std::string_view what,
-                  std::source_location where = std::source_location::current()) {
-  if (!holds) {
-    throw std::logic_error(fmt::format("internal error: {} ({}:{})", what, where.file_name(), where.line()));
-  }
+// (The built-ins are std::source_location's, which clang 14 does not have.)
+inline void check(bool holds, std::string_view what, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
+  if (!holds) throw std::logic_error(fmt::format("internal error: {} ({}:{})", what, file, line));
 }
 
 }  // namespace meshtrain
