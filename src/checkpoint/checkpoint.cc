@@ -91,9 +91,10 @@ Manifest verified_manifest(const std::string& path, Verify verify) {
   }
   for (const auto& [name, file] : manifest.files) {
     // A manifest from elsewhere must not lead outside of its directory.
-    if (fs::path(name).filename() != name)
+    if (fs::path(name).filename() != name) {
       throw_user_error("{}/{}: \"{}\" is not a file name.", path, kManifestName, name);
-    verify_file(path + "/" + name, file, verify);
+    }
+    verify_file((fs::path(path) / name).string(), file, verify);
   }
   return manifest;
 }
@@ -147,8 +148,7 @@ std::string resolve_checkpoint(const std::string& path) {
   }
   throw_user_error(
       "{} is neither a checkpoint nor a folder of checkpoints: there is no {} in it and no step-… folder that "
-      "has one "
-      "(a folder without it was not written to the end).",
+      "has one (a folder without it was not written to the end).",
       path, kManifestName);
 }
 

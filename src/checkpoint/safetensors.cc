@@ -240,6 +240,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const Sa
     check(decl.name != kMetadataKey && !header.contains(decl.name), "a tensor's name is taken");
     const auto bytes = static_cast<std::uint64_t>(decl.shape.numel() * size_of(decl.dtype));
     std::vector<std::int64_t> dims;
+    dims.reserve(Shape::kMaxRank);
     for (int i = 0; i < decl.shape.rank(); ++i) dims.push_back(decl.shape[i]);
     header[decl.name] = {
         {"dtype", safetensors_name(decl.dtype)}, {"shape", dims}, {"data_offsets", {left_, left_ + bytes}}};

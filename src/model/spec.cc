@@ -184,8 +184,7 @@ void validate_sizes(const ModelSpec& spec) {
   if (parameters > kMostParameters) {
     throw_user_error(
         "model.layers = {}, model.hidden = {}, model.ffn_hidden = {} and model.vocab = {} give {:.2g} "
-        "parameters, "
-        "more than any machine holds; meshtrain stops at {:.0g}. Make one of them smaller.",
+        "parameters, more than any machine holds; meshtrain stops at {:.0g}. Make one of them smaller.",
         spec.layers, spec.hidden, spec.ffn_hidden, spec.vocab, parameters, kMostParameters);
   }
 }
@@ -194,23 +193,20 @@ void validate_heads(const ModelSpec& spec) {
   if (spec.heads % spec.kv_heads != 0) {
     throw_user_error(
         "model.kv_heads = {} does not divide model.heads = {}: every key-value head serves the same number of "
-        "query "
-        "heads. Use {}, or change model.heads.",
+        "query heads. Use {}, or change model.heads.",
         spec.kv_heads, spec.heads, divisors_around(spec.heads, spec.kv_heads));
   }
   if (spec.arch == Architecture::kGpt2 && spec.kv_heads != spec.heads) {
     throw_user_error(
         "model.kv_heads = {} with model.arch = \"gpt2\": GPT-2 has no grouped-query attention. Leave "
-        "model.kv_heads "
-        "out, set it to model.heads = {}, or use model.arch = \"llama\".",
+        "model.kv_heads out, set it to model.heads = {}, or use model.arch = \"llama\".",
         spec.kv_heads, spec.heads);
   }
   // Whoever gives head_dim may choose heads · head_dim ≠ hidden; the quotient must be whole otherwise.
   if (spec.arch == Architecture::kLlama && spec.head_dim % 2 != 0) {
     throw_user_error(
         "model.head_dim = {} is odd, but rotary positions turn pairs of elements. Set model.head_dim to {} or "
-        "{}, or "
-        "choose model.heads so that model.hidden / model.heads is even.",
+        "{}, or choose model.heads so that model.hidden / model.heads is even.",
         spec.head_dim, std::max<std::int64_t>(2, spec.head_dim - 1), spec.head_dim + 1);
   }
 }

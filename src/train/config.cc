@@ -114,13 +114,11 @@ void collect(const toml::table& document, const std::string& file, Assignments& 
 std::optional<toml::table> override_value(const ConfigField& field, const std::string& text) {
   toml::table bare;
   bare.insert("value", text);
-  if (text.find_first_of("\n\r") == std::string::npos) {
-    try {
-      toml::table parsed = toml::parse("value = " + text);
-      // "-s data.train=2024" names a file.
-      if (field.type != "string" || parsed["value"].is_string()) return parsed;
-    } catch (const toml::parse_error&) {  // a bare word, if anything
-    }
+  try {
+    toml::table parsed = toml::parse("value = " + text);
+    // "-s data.train=2024" names a file.
+    if (field.type != "string" || parsed["value"].is_string()) return parsed;
+  } catch (const toml::parse_error&) {  // a bare word, if anything
   }
   if (!field.takes_text) return std::nullopt;
   return bare;

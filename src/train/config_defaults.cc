@@ -33,9 +33,8 @@ void derive_model(Config& config, const SaidKey& said) {
     for (const std::string_view key : {"model.layers", "model.hidden", "model.heads"}) {
       if (!said(key)) {
         throw_user_error(
-            "{} is missing: a model needs model.layers, model.hidden and model.heads, or a model.preset such "
-            "as "
-            "\"llama-small\".",
+            "{} is missing: a model needs model.layers, model.hidden and model.heads, or a model.preset, for "
+            "example \"llama-small\".",
             key);
       }
     }

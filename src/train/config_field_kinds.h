@@ -20,7 +20,7 @@
 namespace meshtrain {
 
 template <class T>
-constexpr std::string_view kTypeName = "";
+constexpr std::string_view kTypeName{};
 template <>
 constexpr std::string_view kTypeName<std::int64_t> = "integer";
 template <>
@@ -77,6 +77,7 @@ inline std::string checked_choice(const toml::node& node, const std::vector<std:
 
 inline std::string choice_type(const std::vector<std::string>& names) {
   std::vector<std::string> parts;
+  parts.reserve(names.size());
   for (const std::string& name : names) parts.push_back(quoted(name));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
@@ -88,7 +89,7 @@ ConfigField choice(std::string_view section, std::string_view key, const std::ve
   ConfigField result = field(section, key, access, meaning);
   result.type = choice_type(names);
   result.set = [access, names](Config& config, const toml::node& node) {
-    const std::string problem = checked_choice(node, names);
+    std::string problem = checked_choice(node, names);
     return problem.empty() ? store(access(config), node) : problem;
   };
   return result;
@@ -99,6 +100,7 @@ template <class Access, class Value>
 ConfigField enumeration(std::string_view section, std::string_view key, const std::vector<Value>& values,
                         Access access, std::string_view meaning, std::string_view default_text = "") {
   std::vector<std::string> names;
+  names.reserve(values.size());
   for (const Value value : values) names.emplace_back(name_of(value));
   ConfigField result;
   result.section = section;
@@ -108,7 +110,7 @@ ConfigField enumeration(std::string_view section, std::string_view key, const st
   result.default_text = default_text;
   result.takes_text = true;
   result.set = [access, names, values](Config& config, const toml::node& node) {
-    const std::string problem = checked_choice(node, names);
+    std::string problem = checked_choice(node, names);
     if (!problem.empty()) return problem;
     const auto at = std::find(names.begin(), names.end(), node.as_string()->get()) - names.begin();
     access(config) = values[static_cast<std::size_t>(at)];

@@ -20,8 +20,7 @@ ConfigField peak_tflops() {
   result.type = "\"measure\", \"off\" or a number";
   result.meaning =
       "Peak of the matrix product in TFLOP/s that MFU is a fraction of: measured when the run starts, not "
-      "reported, "
-      "or given.";
+      "reported, or given.";
   result.takes_text = true;
   result.set = [](Config& config, const toml::node& node) -> std::string {
     double& out = config.machine.peak_tflops;
@@ -51,9 +50,11 @@ void add_model(std::vector<ConfigField>& fields) {
   ConfigField preset = field("model", "preset", at(&Config::preset),
                              "A published shape by name; the section's other keys change it.", "none");
   const auto store_preset = preset.set;
-  preset.set = [store_preset](Config& config, const toml::node& node) {
-    std::string problem = store_preset(config, node);
-    if (problem.empty() && !config.preset.empty()) config.model = meshtrain::preset(config.preset);
+  preset.set = [store_preset](Config& config, const toml::node& node) -> std::string {
+    if (node.is_string() && node.as_string()->get().empty()) return "";
+    std::string problem = checked_choice(node, preset_names());
+    if (problem.empty()) problem = store_preset(config, node);
+    if (problem.empty()) config.model = meshtrain::preset(config.preset);
     return problem;
   };
   fields.push_back(preset);
@@ -147,11 +148,10 @@ void add_optimizer_and_precision(std::vector<ConfigField>& fields) {
                          "Learning rate where the schedule ends."));
   fields.push_back(field("optimizer", "decay_fraction", optimizer(&OptimizerConfig::decay_fraction),
                          "wsd: part of the run that decays."));
-  fields.push_back(
-      enumeration("precision", "compute", std::vector{DType::kF32, DType::kBF16, DType::kF16},
-                  precision(&PrecisionConfig::compute),
-                  "Type of weights and activations in the passes; masters, gradients and reductions are "
-                  "fp32."));
+  fields.push_back(enumeration(
+      "precision", "compute", std::vector{DType::kF32, DType::kBF16, DType::kF16},
+      precision(&PrecisionConfig::compute),
+      "Type of weights and activations in the passes; masters, gradients and reductions are fp32."));
   fields.push_back(field("precision", "loss_scale", precision(&PrecisionConfig::loss_scale),
                          "fp16: loss scale at the start."));
   fields.push_back(field("precision", "loss_scale_window", precision(&PrecisionConfig::loss_scale_window),

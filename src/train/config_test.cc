@@ -182,7 +182,7 @@ TEST(Config, PresetFirstThenTheOtherKeys) {
   const Config qwen3 = parse("[model]\npreset = \"qwen3-0.6b\"\nhidden = 512\n");
   EXPECT_EQ(qwen3.model.head_dim, 128);
 
-  expect_complaint("[model]\npreset = \"gpt2-124\"\n", {}, {"nearest is \"gpt2-124m\""});
+  expect_complaint("[model]\npreset = \"gpt2-124\"\n", {}, {"run.toml, line 2", "nearest is \"gpt2-124m\""});
   expect_complaint("[model]\npreset = \"gpt2-124m\"\narch = \"llama\"\n", {},
                    {"model.arch", "contradicts", "line 3"});
 }

@@ -39,8 +39,7 @@ void validate_batch(const Config& config) {
   if (config.data.seq_len > config.model.context) {
     throw_user_error(
         "data.seq_len = {} is longer than the model's context, model.context = {}. Use a data.seq_len of at "
-        "most {}, "
-        "or set model.context = {}.",
+        "most {}, or set model.context = {}.",
         config.data.seq_len, config.model.context, config.model.context, config.data.seq_len);
   }
   require_between("train.steps", train.steps, 1, kMostSteps);
@@ -50,8 +49,7 @@ void validate_batch(const Config& config) {
     const std::int64_t below = train.global_batch / train.micro_batch * train.micro_batch;
     throw_user_error(
         "train.global_batch = {} is not a multiple of train.micro_batch = {}. With this micro_batch use a "
-        "global_batch "
-        "of {}{}; with this global_batch a micro_batch of {}.",
+        "global_batch of {}{}; with this global_batch a micro_batch of {}.",
         train.global_batch, train.micro_batch, below > 0 ? fmt::format("{} or ", below) : "",
         below + train.micro_batch, divisors_around(train.global_batch, train.micro_batch));
   }
@@ -61,8 +59,7 @@ void validate_batch(const Config& config) {
   if (tokens > 9e18) {
     throw_user_error(
         "train.steps = {} times train.global_batch = {} times data.seq_len = {} is {:.2g} tokens, more than a "
-        "64-bit "
-        "count holds. Make one of them smaller.",
+        "64-bit count holds. Make one of them smaller.",
         train.steps, train.global_batch, config.data.seq_len, tokens);
   }
 }

@@ -226,7 +226,7 @@ TEST_P(ReferenceModel, MicroBatchesAddUpToTheBatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ReferenceModel, testing::Values("gpt2", "llama", "llama_qwen"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& model) { return std::string(model.param); });
 
 }  // namespace
 }  // namespace meshtrain

@@ -6,8 +6,6 @@
 #include <limits>
 #include <vector>
 
-#include "ops/cpu/tasks.h"
-
 namespace meshtrain::ops::cpu {
 namespace {
 
@@ -146,7 +144,7 @@ class Tile {
 
 }  // namespace
 
-void matmul(const MatmulCall& call, Operand operand, int threads) {
+void matmul(const MatmulCall& call, Operand operand, ThreadPool& pool) {
   if (call.rows == 0 || call.cols == 0) return;
   if (call.depth == 0) {  // sums of nothing
     const std::vector<float> zeros(static_cast<std::size_t>(call.cols));
@@ -156,7 +154,7 @@ void matmul(const MatmulCall& call, Operand operand, int threads) {
   const Tiling tiling = tiling_for(call, operand);
   const std::int64_t row_tiles = pieces(call.rows, tiling.rows);
   const std::int64_t col_tiles = pieces(call.cols, tiling.cols);
-  for_each_task(threads, row_tiles * col_tiles, [&](std::int64_t task) {
+  pool.run(row_tiles * col_tiles, [&](std::int64_t task) {
     static thread_local TileScratch scratch;
     // Down the columns first: tasks that run together share their part of b, the weights.
     const Tile tile(call, operand, tiling, task % row_tiles * tiling.rows, task / row_tiles * tiling.cols);

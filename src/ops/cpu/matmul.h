@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/thread_pool.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/pack.h"
 
@@ -19,6 +20,6 @@ struct MatmulCall {
 };
 
 // `operand` is operand_for(a.dtype), or kF32 to compute as processors without bf16 do.
-void matmul(const MatmulCall& call, Operand operand, int threads);
+void matmul(const MatmulCall& call, Operand operand, ThreadPool& pool);
 
 }  // namespace meshtrain::ops::cpu
