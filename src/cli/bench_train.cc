@@ -181,7 +181,9 @@ void add_bench_train(CLI::App& bench) {
   command->add_option("--warmup", arguments->warmup, "Untimed steps before them")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
-  command->add_option("--threads", arguments->threads, "0: all cores")->check(CLI::NonNegativeNumber);
+  command->add_option("--threads", arguments->threads, "0: all cores")
+      ->excludes(config)
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--peak-tflops", arguments->peak_tflops, "What MFU is measured against; 0: measure it");
   command->add_flag("--json", arguments->json, "For programs");
   command->callback([arguments] {

@@ -147,12 +147,13 @@ void Transformer::backward(Context& ctx, MicroBatch& batch) {
   embedding_.backward_weight(ctx, batch.shape, batch.tokens, dout);
 }
 
-// The final norm's output [tokens, hidden], in ctx.work.
+// The final norm's output [tokens, hidden], in ctx.saved: so that neither arena is filled further than a
+// training step fills it.
 Tensor Transformer::run_blocks_for_inference(Context& ctx, BatchShape shape, const Tensor& tokens,
                                              std::vector<KvCache>* caches) const {
   const Shape activation = {shape.tokens(), spec_.hidden};
-  Tensor x = ctx.work.allocate(compute_, activation);
-  Tensor out = ctx.work.allocate(compute_, activation);
+  Tensor x = ctx.saved.allocate(compute_, activation);
+  Tensor out = ctx.saved.allocate(compute_, activation);
   embedding_.forward(ctx, shape, tokens, caches != nullptr ? caches->front().used : 0, x);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const ArenaScope saved_scope(ctx.saved);
@@ -160,18 +161,18 @@ Tensor Transformer::run_blocks_for_inference(Context& ctx, BatchShape shape, con
     if (caches != nullptr) {
       blocks_[i].forward_cached(ctx, shape, x, (*caches)[i], out);
     } else {
-      blocks_[i].forward(ctx, shape, x, true, out, saved);
+      blocks_[i].forward(ctx, shape, x, recompute_ == RecomputePolicy::kNone, out, saved);
     }
     std::swap(x, out);
   }
   NormSaved saved;
-  final_norm_.forward(ctx, x, out, saved, ctx.work);
+  final_norm_.forward(ctx, x, out, saved, ctx.saved);
   return out;
 }
 
 void Transformer::evaluate(Context& ctx, MicroBatch& batch) const {
   batch.losses = ctx.saved.allocate(DType::kF32, {batch.shape.tokens()});
-  const ArenaScope scope(ctx.work);
+  const ArenaScope scope(ctx.saved);
   const Tensor y = run_blocks_for_inference(ctx, batch.shape, batch.tokens, nullptr);
   head_.forward(ctx, y, batch.targets, batch.losses);
 }
@@ -179,7 +180,8 @@ void Transformer::evaluate(Context& ctx, MicroBatch& batch) const {
 Tensor Transformer::decode(Context& ctx, BatchShape shape, const Tensor& tokens,
                            std::vector<KvCache>& caches) const {
   const Tensor result = ctx.work.allocate(DType::kF32, {shape.batch, spec_.vocab});
-  const ArenaScope scope(ctx.work);
+  const ArenaScope work_scope(ctx.work);
+  const ArenaScope saved_scope(ctx.saved);
   const Tensor y = run_blocks_for_inference(ctx, shape, tokens, &caches);
   const Tensor last = ctx.work.allocate(compute_, {shape.batch, spec_.hidden});
   for (std::int64_t b = 0; b < shape.batch; ++b) {
@@ -190,7 +192,7 @@ Tensor Transformer::decode(Context& ctx, BatchShape shape, const Tensor& tokens,
 }
 
 void Transformer::logits(Context& ctx, BatchShape shape, const Tensor& tokens, const Tensor& out) const {
-  const ArenaScope scope(ctx.work);
+  const ArenaScope scope(ctx.saved);
   head_.logits(ctx, run_blocks_for_inference(ctx, shape, tokens, nullptr), out);
 }
 
