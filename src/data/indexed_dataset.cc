@@ -27,7 +27,7 @@ void widen(const std::byte* from, std::span<std::int32_t> out) {
     if constexpr (sizeof(T) > sizeof(std::int32_t)) {
       out[i] = value == static_cast<std::int32_t>(value) ? static_cast<std::int32_t>(value) : -1;
     } else {
-      out[i] = value;
+      out[i] = static_cast<std::int32_t>(value);  // NOLINT(bugprone-signed-char-misuse): int8 is a number here
     }
   }
 }

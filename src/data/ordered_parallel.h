@@ -82,6 +82,7 @@ void ordered_parallel(int threads, Next next, MakeWorker make_worker, Consume co
       changed.notify_all();
     }
   } stop{mutex, changed, finished};
+  pool.reserve(static_cast<std::size_t>(threads));
   for (int i = 0; i < threads; ++i) pool.emplace_back(run);
 
   for (;;) {

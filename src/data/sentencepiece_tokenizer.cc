@@ -108,7 +108,7 @@ constexpr std::size_t kCodePoints = 0x110000;
 // The characters that get a piece of their own, by code point: the most frequent ones, up to 99.95 % of the
 // text, but no more than half of what the special pieces and the bytes leave of the vocabulary, so that there
 // is room to merge. The others are written as bytes. All false when there is no text.
-std::vector<bool> frequent_characters(LineSource next_line, std::int64_t vocab) {
+std::vector<bool> frequent_characters(const LineSource& next_line, std::int64_t vocab) {
   std::vector<std::pair<std::int64_t, std::size_t>> counts(kCodePoints);  // negative, so that sorting is stable
   for (std::size_t c = 0; c < kCodePoints; ++c) counts[c].second = c;
   std::int64_t total = 0;

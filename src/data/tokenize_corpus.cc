@@ -166,7 +166,7 @@ CorpusStats tokenize_to_files(const std::vector<std::string>& inputs, const Toke
                               const CorpusProgress& progress) {
   (void)tokenizer.require_end_of_document();
   IndexedDatasetWriter writer(prefix, tokenizer.vocab_size());
-  const CorpusStats stats = tokenize_corpus(
+  CorpusStats stats = tokenize_corpus(
       inputs, tokenizer, options,
       [&](std::span<const std::int32_t> ids, std::span<const std::int64_t> ends) {
         std::int64_t done = 0;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -193,7 +194,7 @@ TEST(CorpusLines, OfTextAndDocuments) {
 
 TEST(OrderedParallel, KeepsOrderAndBoundsTheWindow) {
   int given = 0;
-  int taken = 0;
+  std::atomic<int> taken = 0;
   std::vector<int> seen;
   ordered_parallel<int>(
       4,
