@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 
@@ -17,6 +18,9 @@ int report(const char* kind, const std::exception& error, int status) {
 
 int main(int argc, char** argv) {
   using namespace meshtrain;
+  // A file-size limit or a reader that went away is an error of that write, not the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     CLI::App app("Trains language models on any mesh of processors, and says beforehand what a run will cost.",
                  "meshtrain");

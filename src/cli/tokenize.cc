@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -102,13 +103,23 @@ void check_arguments(const TokenizeArguments& a) {
 std::string train(const TokenizeArguments& a) {
   const std::string path = a.train_prefix + ".model";
   OutputFile file(path);
-  CorpusLines lines(a.inputs, a.text_field);
+  for (const std::string& input : a.inputs) {
+    if (std::filesystem::exists(input) && !std::filesystem::is_regular_file(input)) {
+      throw_user_error(
+          "meshtrain tokenize --train-sentencepiece: the input \"{}\" is no file but a pipe or folder; "
+          "training reads its input more than once.",
+          input);
+    }
+  }
   SentencePieceTraining options;
   options.vocab = a.vocab;
   options.type = a.train_type;
   options.threads = a.threads > 0 ? a.threads : available_cores();
-  const std::string model = train_sentencepiece([&](std::string& line) { return lines.next(line); }, options,
-                                                fmt::format("\"{}\"", a.inputs.front()));
+  const auto open_lines = [&]() -> LineSource {
+    auto lines = std::make_shared<CorpusLines>(a.inputs, a.text_field);
+    return [lines](std::string& line) { return lines->next(line); };
+  };
+  const std::string model = train_sentencepiece(open_lines, options, fmt::format("\"{}\"", a.inputs.front()));
   file.write(std::as_bytes(std::span(model)));
   file.finish();
   file.commit();

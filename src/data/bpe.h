@@ -18,9 +18,9 @@ struct BpeMerge {
 };
 
 struct BpeOptions {
-  bool ignore_merges = false;       // a piece that is a token as it stands is that token
-  std::optional<std::int32_t> unk;  // id for bytes without a token; none: such bytes are dropped
-  bool fuse_unk = false;            // one unk for a run of them
+  bool ignore_merges = false;            // a piece that is a token as it stands is that token
+  std::optional<std::int32_t> unk = {};  // id for bytes without a token; none: such bytes are dropped
+  bool fuse_unk = false;                 // one unk for a run of them
 };
 
 // Ids of (left, right) pairs, in a flat table.

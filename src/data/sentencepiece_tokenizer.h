@@ -25,11 +25,14 @@ struct SentencePieceTraining {
   std::int64_t max_sentences = 5'000'000;
 };
 
-// Trains on the lines that `next_line` gives (true and a line, or false at the end) and returns the model
-// file's content. Text comes back from its ids byte for byte: no normalization, no space added or removed,
-// unknown characters as bytes; only U+2581 comes back as a space. `what` names the input in errors. Throws
-// UserError when the input is too small for the vocabulary, or empty.
-std::string train_sentencepiece(const std::function<bool(std::string&)>& next_line,
+// Gives one line after the other; false at the end.
+using LineSource = std::function<bool(std::string&)>;
+
+// Trains on the lines of open_lines(), which is called twice, and returns the model file's content. Text
+// comes back from its ids byte for byte: no normalization, no space added or removed, rare characters as
+// bytes; only U+2581 comes back as a space. `what` names the input in errors. Throws UserError when the input
+// is too small for the vocabulary, or empty.
+std::string train_sentencepiece(const std::function<LineSource()>& open_lines,
                                 const SentencePieceTraining& options, const std::string& what);
 
 }  // namespace meshtrain

@@ -1,6 +1,6 @@
 // The updates of torch.optim on flat fp32 tensors of one length, bit for bit as PyTorch's float32 CPU
 // kernels compute them on a processor with AVX2 or AVX-512, square roots correctly rounded (the order of
-// operations and each rounding are part of the contract; see docs/numerics-optimizers.md). The bits depend
+// operations and each rounding are part of the contract; see docs/numerics.md). The bits depend
 // neither on the instruction set nor on how the tensors are cut into calls or threads. `gradient` is multiplied
 // by `gradient_scale` first (clipping, loss scaling; 1 leaves its bits alone). When `weight` is defined (bf16
 // or fp16), the updated master is also written to it, rounded.

@@ -1,7 +1,7 @@
 // What turns gradients into new parameters. An optimizer sees flat fp32 shards and knows neither the mesh
 // nor the tensors they are cut from: every rule is element by element, so a shard may be cut anywhere.
 //
-// The rules are torch.optim's, bit for bit on fp32 (docs/numerics-optimizers.md). A new one is a file with a
+// The rules are torch.optim's, bit for bit on fp32 (docs/numerics.md). A new one is a file with a
 // factory and one line in the table of optimizer.cc.
 #pragma once
 

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -200,14 +201,25 @@ class Run {
     metrics.tokens = place_.position * config_.data.seq_len;
     metrics.step_seconds = now() - begin;
     metrics.tokens_per_second = static_cast<double>(batch.count * batch.seq_len) / metrics.step_seconds;
-    if (peak_tflops_ > 0.0) {
-      metrics.mfu = metrics.tokens_per_second *
-                    static_cast<double>(model_flops_per_token(config_.model, config_.data.seq_len)) / 1e12 /
-                    peak_tflops_;
-    }
+    metrics.mfu = utilization(metrics.tokens_per_second);
     metrics.skipped = result.skipped;
     metrics_->append(metrics);
     progress.step(metrics);
+  }
+
+  // MFU, or nothing where no peak is known.
+  std::optional<double> utilization(double tokens_per_second) {
+    if (peak_tflops_ <= 0.0) return std::nullopt;
+    const double achieved = tokens_per_second * 1e-12 *
+                            static_cast<double>(model_flops_per_token(config_.model, config_.data.seq_len));
+    // A step faster than the peak says that the peak was measured while the machine was busy.
+    if (achieved > peak_tflops_ && config_.machine.peak_tflops < 0.0 &&
+        peak_measurements_ < kPeakMeasurements) {
+      ++peak_measurements_;
+      peak_tflops_ =
+          std::max(peak_tflops_, quick_peak_tflops(config_.precision.compute, assembly_.stream.threads()));
+    }
+    return achieved > peak_tflops_ ? std::nullopt : std::optional(achieved / peak_tflops_);
   }
 
   void evaluate_and_record(Progress& progress) {
@@ -275,7 +287,9 @@ class Run {
   std::optional<CheckpointWriter> writer_;
   std::optional<MetricsFile> metrics_;
   bool resumed_ = false;
+  static constexpr int kPeakMeasurements = 5;
   double peak_tflops_ = 0.0;
+  int peak_measurements_ = 0;
   std::int64_t tokens_ = 0;
   double last_loss_ = 0.0;
   std::optional<Evaluation> last_evaluation_;

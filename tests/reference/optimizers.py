@@ -11,7 +11,7 @@ Tensor.sqrt by numpy's, which is the processor's and correctly rounded. PyTorch'
 vector square root, whose bits depend on the processor (on AMD's, 17 % of all values are one ulp off); builds
 without MKL, such as Debian's, use the processor's. meshtrain promises the bits that are the same everywhere.
 All else (add, addcmul, addcdiv, lerp, mul, div) has the same bits on every x86-64 processor with AVX2 or AVX-512.
-See docs/numerics-optimizers.md.
+See docs/numerics.md.
 
 Tensors: start [N]; gradients [16, N]; CASE.params [16, N] after each step; CASE.NAME [N] the final state.
 The .json holds the hyperparameters of each case and the learning rate of each step.

@@ -1,6 +1,6 @@
 // Each rule below is the sequence of tensor operations that torch.optim queues, done element by element in
 // one pass: one rounding wherever PyTorch's kernel has one, a fused multiply-add wherever it has that. See
-// docs/numerics-optimizers.md.
+// docs/numerics.md.
 #include "ops/cpu/optimizer_update.h"
 
 #undef HWY_TARGET_INCLUDE
