@@ -57,10 +57,17 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
 }
 
 std::string divisors_around(std::int64_t n, std::int64_t value) {
-  std::int64_t below = std::clamp<std::int64_t>(value, 1, n);
-  std::int64_t above = below;
-  while (n % below != 0) --below;
-  while (n % above != 0) ++above;
+  std::int64_t below = 1;
+  std::int64_t above = n;
+  const auto see = [&](std::int64_t divisor) {
+    if (divisor <= value) below = std::max(below, divisor);
+    if (divisor >= value) above = std::min(above, divisor);
+  };
+  for (std::int64_t i = 1; i <= n / i; ++i) {
+    if (n % i != 0) continue;
+    see(i);
+    see(n / i);
+  }
   return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
 }
 

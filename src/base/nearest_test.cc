@@ -1,7 +1,9 @@
 #include "base/nearest.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,19 @@ TEST(Nearest, DivisorsAround) {
   EXPECT_EQ(divisors_around(7, 5), "1 or 7");
   EXPECT_EQ(divisors_around(32, 100), "32");
   EXPECT_EQ(divisors_around(32, -3), "1");
+  EXPECT_EQ(divisors_around(1, 1), "1");
+  EXPECT_EQ(divisors_around(1000000007, 4), "1 or 1000000007");  // a prime, at once
+  EXPECT_EQ(divisors_around(std::int64_t{1} << 40, 3), "2 or 4");
+  for (std::int64_t n = 1; n <= 60; ++n) {
+    for (std::int64_t value = 1; value <= n; ++value) {
+      std::int64_t below = value;
+      std::int64_t above = value;
+      while (n % below != 0) --below;
+      while (n % above != 0) ++above;
+      EXPECT_EQ(divisors_around(n, value),
+                below == above ? std::to_string(below) : fmt::format("{} or {}", below, above));
+    }
+  }
 }
 
 }  // namespace

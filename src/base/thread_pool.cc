@@ -1,5 +1,9 @@
 #include "base/thread_pool.h"
 
+#include <system_error>
+
+#include "base/error.h"
+
 namespace meshtrain {
 namespace {
 
@@ -26,10 +30,23 @@ void wait_while_equal(const std::atomic<T>& value, T old) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-  for (int i = 0; i + 1 < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  try {
+    for (int i = 0; i + 1 < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  } catch (const std::system_error& error) {
+    const std::size_t started = workers_.size();
+    end_workers();
+    throw_user_error(
+        "the system starts only {} of {} threads ({}); ask for fewer (machine.threads or --threads), or raise "
+        "the limit on processes",
+        started + 1, threads, error.code().message());
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  end_workers();
+}
+
+void ThreadPool::end_workers() {
   ending_ = true;
   ++epoch_;
   epoch_.notify_all();

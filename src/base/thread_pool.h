@@ -17,7 +17,7 @@ namespace meshtrain {
 // Used by one thread at a time; a task must not start another loop on the same pool.
 class ThreadPool {
  public:
-  // `threads` counts the caller: threads - 1 are started.
+  // `threads` counts the caller: threads - 1 are started. Throws UserError when the system refuses one.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -50,6 +50,7 @@ class ThreadPool {
 
   void run_loop(const Loop& loop);
   void take_tasks();
+  void end_workers();
   void work(int index);
 
   Loop loop_;

@@ -1,10 +1,15 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <numeric>
 #include <stdexcept>
 #include <vector>
+
+#include "base/error.h"
 
 namespace meshtrain {
 namespace {
@@ -19,6 +24,26 @@ TEST(ThreadPool, RunsEveryTaskOnce) {
       for (const auto& n : runs) EXPECT_EQ(n, 1);
     }
   }
+}
+
+TEST(ThreadPool, ThreadsThatTheSystemRefusesAreAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs the address space that is taken away here";
+#endif
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit = {rlim_t{1} << 30U, rlim_t{1} << 30U};  // room for the stacks of about a hundred
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      const ThreadPool pool(2000);
+    } catch (const UserError&) {
+      _exit(7);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
 }
 
 TEST(ThreadPool, ManyShortLoopsInARow) {

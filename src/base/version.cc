@@ -2,6 +2,8 @@
 
 namespace meshtrain {
 
-const char* version() { return MESHTRAIN_VERSION; }
+const char* version() {
+  return MESHTRAIN_VERSION;
+}
 
 }  // namespace meshtrain

@@ -40,7 +40,7 @@ std::vector<CheckpointPlace> checkpoints(const std::string& directory, bool comm
       places.push_back({*step, entry->path().string()});
     }
   }
-  if (error && error != std::errc::no_such_file_or_directory) {
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
     throw_user_error("cannot list the checkpoints in {}: {}.", directory, error.message());
   }
   std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.step < b.step; });

@@ -170,9 +170,11 @@ void require_size(std::string_view key, std::int64_t value, std::int64_t largest
   }
 }
 
+constexpr std::int64_t kMostHidden = 1 << 24;
+
 void validate_sizes(const ModelSpec& spec) {
   require_size("layers", spec.layers, 100000);
-  require_size("hidden", spec.hidden, 1 << 24);
+  require_size("hidden", spec.hidden, kMostHidden);
   require_size("heads", spec.heads, 1 << 20);
   require_size("kv_heads", spec.kv_heads, 1 << 20);
   require_size("head_dim", spec.head_dim, 1 << 20);
@@ -278,6 +280,7 @@ std::int64_t parameter_count(const ModelSpec& spec) {
 
 void validate(const ModelSpec& spec) {
   // Before anything else: the usual cause of a missing head_dim is a head count that does not divide.
+  if (spec.hidden > 0) require_size("hidden", spec.hidden, kMostHidden);
   if (spec.head_dim == 0 && spec.heads > 0 && spec.hidden > 0 && spec.hidden % spec.heads != 0) {
     throw_user_error(
         "model.heads = {} does not divide model.hidden = {}. Use {} heads, or say how wide a head is with "

@@ -59,8 +59,8 @@ std::string to_text(const Plan& plan, const Config& config) {
   std::string text = fmt::format("{} parameters, {} compute, micro-batch {} x {} tokens, recompute {}\n\n",
                                  plan.parameters, name_of(config.precision.compute), config.train.micro_batch,
                                  config.data.seq_len, name_of(config.recompute));
-  text += memory_table(plan.memory);
-  text += "\n" + layer_table(plan.layers);
+  text += memory_table(plan.memory) + "\n\n" + layer_table(plan.layers);
+  text += "The head's backward pass is part of its forward pass.\n";
   text += fmt::format("\none step: {} tokens, {} executed; MFU counts {} a token ({})\n", plan.tokens_per_step,
                       format_flops(plan.step_flops), format_flops(plan.model_flops_per_token), kFlopConvention);
   return text;

@@ -56,6 +56,18 @@ std::size_t kept_bytes(std::string_view text, std::int64_t step) {
   }
 }
 
+bool has_evaluation(const std::string& path, std::int64_t step) {
+  if (access(path.c_str(), R_OK) != 0) return false;
+  const MappedFile file = MappedFile::open(path, "the metrics file");
+  const std::string_view text = file.text();
+  for (std::size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string_view::npos;
+       begin = end + 1) {
+    const std::string_view line = text.substr(begin, end - begin);
+    if (line.find("\"eval_loss\"") != std::string_view::npos && step_of_line(line) == step) return true;
+  }
+  return false;
+}
+
 MetricsFile::MetricsFile(const std::string& path, std::optional<std::int64_t> resumed_step) : path_(path) {
   descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw_user_error("cannot open the metrics file {}: {}.", path, std::strerror(errno));

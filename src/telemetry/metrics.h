@@ -57,6 +57,9 @@ class MetricsFile {
   int descriptor_ = -1;
 };
 
+// Whether the file at `path` holds the evaluation after `step`; false when there is no file.
+bool has_evaluation(const std::string& path, std::int64_t step);
+
 // Bytes at the start of `text`, the contents of a metrics file, that a run resumed from `step` keeps: whole
 // lines before the first of a later step. A last line that a crash cut short is not kept.
 std::size_t kept_bytes(std::string_view text, std::int64_t step);

@@ -122,6 +122,16 @@ TEST_F(MetricsTest, AResumedRunWithoutAFileBeginsOne) {
   EXPECT_EQ(contents(path_), to_json_line(step(6)) + "\n");
 }
 
+TEST_F(MetricsTest, SaysWhetherAnEvaluationIsRecorded) {
+  EXPECT_FALSE(has_evaluation(path_, 5));  // no file
+  MetricsFile file(path_, std::nullopt);
+  file.append(step(5));
+  EXPECT_FALSE(has_evaluation(path_, 5));
+  file.append(EvalMetrics{.step = 5, .loss = 2.0, .bits_per_byte = {}});
+  EXPECT_TRUE(has_evaluation(path_, 5));
+  EXPECT_FALSE(has_evaluation(path_, 4));
+}
+
 TEST(KeptBytes, CutsAtTheFirstLaterStepAndAtAnUnfinishedLine) {
   const std::string one = "{\"step\": 1}\n";
   const std::string two = "{\"step\": 2}\n";

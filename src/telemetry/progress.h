@@ -32,6 +32,9 @@ ProgressOptions progress_options_for(std::FILE* out);
 class Progress {
  public:
   Progress(std::FILE* out, ProgressOptions options);
+  ~Progress() { finish(); }  // what is printed next, an error maybe, begins a line
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
 
   void step(const StepMetrics& metrics);
   // Lines that stay.

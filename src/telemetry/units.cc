@@ -59,7 +59,7 @@ std::string memory_table(const MemoryUse& use) {
     text += fmt::format("{:<14} {:>16} bytes  {:>11}\n", name_of(category), use[category],
                         format_bytes(use[category]));
   }
-  return text + fmt::format("{:<14} {:>16} bytes  {:>11}\n", "total", use.total(), format_bytes(use.total()));
+  return text + fmt::format("{:<14} {:>16} bytes  {:>11}", "total", use.total(), format_bytes(use.total()));
 }
 
 }  // namespace meshtrain

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+#include "telemetry/units.h"
 #include "train/step.h"
 #include "train/threads.h"
 
@@ -51,6 +53,20 @@ ArenaSizes measure_arenas(const Config& config) {
   train_step(assembly, batch, 0.0, 1);
   eval_step(assembly, batch);
   return {.saved = assembly.saved.peak(), .work = assembly.work.peak()};
+}
+
+ArenaSizes plan_memory(const Config& config, const Device& device) {
+  const ArenaSizes sizes = measure_arenas(config);
+  const std::unique_ptr<Device> sim = make_sim_device();
+  const MemoryUse need = Assembly(config, *sim, sizes).planned_memory();
+  const std::int64_t available = device.available_bytes();
+  if (need.total() > available) {
+    throw_user_error(
+        "this run needs {} of memory and {} can be had; lower train.micro_batch or data.seq_len, set "
+        "recompute.policy = \"full\", or take a smaller model. By category:\n{}",
+        format_bytes(need.total()), format_bytes(available), memory_table(need));
+  }
+  return sizes;
 }
 
 Assembly::Assembly(const Config& config, Device& device, const std::optional<ArenaSizes>& sizes)

@@ -28,6 +28,9 @@ struct ArenaSizes {
 // Runs one step and one evaluation over measuring arenas on a simulated device.
 ArenaSizes measure_arenas(const Config& config);
 
+// The same for a run on `device`: throws UserError with the bytes by category when it has not so many to give.
+ArenaSizes plan_memory(const Config& config, const Device& device);
+
 class Assembly {
  public:
   // config.model.vocab must be known. Without sizes the arenas only measure (simulated device).

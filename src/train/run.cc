@@ -12,8 +12,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "data/sampler.h"
-#include "data/token_source.h"
 #include "data/tokenizer.h"
 #include "model/flops.h"
 #include "telemetry/metrics.h"
@@ -23,6 +21,7 @@
 #include "train/assembly.h"
 #include "train/checkpointing.h"
 #include "train/evaluation.h"
+#include "train/run_data.h"
 #include "train/run_folder.h"
 #include "train/step.h"
 #include "train/vocabulary.h"
@@ -36,53 +35,11 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The token files of a run, checked against the model's vocabulary.
-class RunData {
- public:
-  RunData(const Config& config, const Tokenizer& tokenizer) {
-    if (config.data.train.empty()) {
-      throw_user_error("data.train is not set: name a text file, or token files made by `meshtrain tokenize`");
-    }
-    train_source_ = open(config.data.train, config, tokenizer);
-    train_.emplace(
-        *train_source_,
-        BatchOptions{.seq_len = config.data.seq_len, .seed = config.train.seed, .vocab = config.model.vocab});
-    if (config.data.valid.empty()) return;
-    valid_source_ = open(config.data.valid, config, tokenizer);
-    valid_.emplace(*valid_source_,
-                   BatchOptions{.seq_len = config.data.seq_len, .shuffle = false, .vocab = config.model.vocab});
-  }
-
-  const BatchSampler& train() const { return *train_; }
-  const std::optional<BatchSampler>& valid() const { return valid_; }
-
- private:
-  static std::unique_ptr<TokenSource> open(const std::string& path, const Config& config,
-                                           const Tokenizer& tokenizer) {
-    std::unique_ptr<TokenSource> source = open_token_source(path, &tokenizer);
-    check_vocabulary(*source, config.model.vocab);
-    return source;
-  }
-
-  std::unique_ptr<TokenSource> train_source_;
-  std::unique_ptr<TokenSource> valid_source_;
-  std::optional<BatchSampler> train_;
-  std::optional<BatchSampler> valid_;
-};
-
-// Refuses what does not fit before anything is allocated.
-ArenaSizes plan_memory(const Config& config, const Device& device) {
-  const ArenaSizes sizes = measure_arenas(config);
-  const std::unique_ptr<Device> sim = make_sim_device();
-  const MemoryUse need = Assembly(config, *sim, sizes).planned_memory();
-  const std::int64_t available = device.available_bytes();
-  if (need.total() > available) {
-    throw_user_error(
-        "this run needs {} of memory and {} can be had; lower train.micro_batch or data.seq_len, set "
-        "recompute.policy = \"full\", or take a smaller model. By category:\n{}",
-        format_bytes(need.total()), format_bytes(available), memory_table(need));
-  }
-  return sizes;
+// Whether `inner` lies in the folder `outer`, or is it.
+bool lies_in(const std::string& inner, const std::string& outer) {
+  const auto whole = [](const std::string& path) { return fs::absolute(path + "/").lexically_normal(); };
+  const fs::path way = whole(inner).lexically_relative(whole(outer));
+  return !way.empty() && *way.begin() != "..";
 }
 
 class Run {
@@ -95,15 +52,27 @@ class Run {
         device_(make_cpu_device()),
         assembly_(config, *device_, plan_memory(config, *device_)) {
     start();
-    writer_.emplace(config_.checkpoint.dir, config_.checkpoint.keep, config_.checkpoint.async);
     write_whole_file((fs::path(config_.output.dir) / "config.toml").string(), to_toml(config_));
-    metrics_.emplace((fs::path(config_.output.dir) / "metrics.jsonl").string(),
-                     resumed_ ? std::optional(place_.step) : std::nullopt);
+    metrics_.emplace(metrics_path(), resumed_ ? std::optional(place_.step) : std::nullopt);
     peak_tflops_ = config_.machine.peak_tflops;
     if (peak_tflops_ < 0.0)
       peak_tflops_ = quick_peak_tflops(config_.precision.compute, assembly_.stream.threads());
   }
 
+  void run() {
+    try {
+      loop();
+      writer_->flush();
+      write_summary();
+    } catch (const RunError& error) {
+      std::string_view what = error.what();
+      if (what.ends_with('.')) what.remove_suffix(1);
+      throw_run_error("{}. {}", what, how_to_go_on());
+    }
+    report();
+  }
+
+ private:
   void loop() {
     ProgressOptions progress_options = progress_options_for(stderr);
     progress_options.total_steps = config_.train.steps;
@@ -112,24 +81,22 @@ class Run {
                                                     peak_tflops_, name_of(config_.precision.compute));
     }
     Progress progress(stderr, progress_options);
-    bool stopped = false;
+    if (evaluation_owed_) evaluate_and_record(progress);
+    bool stopped = options_.stop_requested();
     while (place_.step < config_.train.steps && !stopped) {
       step(progress);
+      // Before the evaluation, which may take long.
+      bool saved = place_.step == config_.train.steps ||
+                   (config_.checkpoint.every > 0 && place_.step % config_.checkpoint.every == 0);
+      if (saved) save();
+      evaluation_owed_ = evaluation_due();
+      if (evaluation_owed_ && !options_.stop_requested()) evaluate_and_record(progress);
       stopped = options_.stop_requested() || place_.step == options_.stop_at_step;
-      const bool last = place_.step == config_.train.steps;
-      const bool evaluate_now =
-          last || (config_.train.eval_every > 0 && place_.step % config_.train.eval_every == 0);
-      if (evaluate_now && !stopped) evaluate_and_record(progress);
-      const bool save_now = config_.checkpoint.every > 0 && place_.step % config_.checkpoint.every == 0;
-      if (save_now || last || stopped) save();
+      if (stopped && !saved) save();
     }
     progress.finish();
-    writer_->flush();
-    write_summary();
-    report(stopped && place_.step < config_.train.steps);
   }
 
- private:
   // Initial weights, or those of a checkpoint.
   void start() {
     std::string from = options_.resume_from;
@@ -144,36 +111,64 @@ class Run {
     assembly_.initialize();
     if (from.empty()) {
       start_new();
-      return;
+    } else {
+      go_on(resolve_checkpoint(from));
     }
+  }
+
+  void go_on(const std::string& from) {
     resumed_ = true;
-    place_ = restore(assembly_, Checkpoint(resolve_checkpoint(from)));
-    if (place_.step >= config_.train.steps) {
+    checkpoint_ = from;
+    place_ = restore(assembly_, Checkpoint(from));
+    evaluation_owed_ = evaluation_due() && !has_evaluation(metrics_path(), place_.step);
+    if (place_.step >= config_.train.steps && !evaluation_owed_) {
       throw_user_error(
           "{} is at step {} already and train.steps is {}: nothing is left to train; raise train.steps", from,
           place_.step, config_.train.steps);
     }
+    if (options_.stop_at_step > 0 && options_.stop_at_step <= place_.step) {
+      throw_user_error("--stop-at-step {}: {} is at step {} already; name a later step", options_.stop_at_step,
+                       from, place_.step);
+    }
     prepare_run_folder(config_.output.dir, /*keep=*/true);
+    open_writer();
     for (const std::string& path : set_aside_checkpoints_after(config_.checkpoint.dir, place_.step)) {
       notice("a later checkpoint of the earlier run is now {}", path);
     }
-    notice("going on from {} at step {}", from, place_.step + 1);
+    if (place_.step < config_.train.steps) {
+      notice("going on from {} at step {}", from, place_.step + 1);
+    } else {
+      notice("going on from {} with the evaluation after its last step", from);
+    }
   }
 
   void start_new() {
+    // What would refuse this run is found before an earlier one is moved out of its way.
+    const bool moves_with_run = lies_in(config_.checkpoint.dir, config_.output.dir);
+    if (!moves_with_run) open_new_writer();
     const std::string aside = prepare_run_folder(config_.output.dir, /*keep=*/false);
     if (!aside.empty()) {
       notice("{} held another run, which is now in {} (--resume goes on with a run)", config_.output.dir,
              aside);
     }
+    if (moves_with_run) open_new_writer();
+  }
+
+  void open_new_writer() {
     if (const auto newest = newest_checkpoint(config_.checkpoint.dir)) {
       throw_user_error(
           "checkpoint.dir = \"{}\" holds checkpoints of another run (newest: {}); pass --resume to go on from "
-          "there, "
-          "or choose another checkpoint.dir",
+          "there, or choose another checkpoint.dir",
           config_.checkpoint.dir, newest->path);
     }
+    open_writer();
   }
+
+  void open_writer() {
+    writer_.emplace(config_.checkpoint.dir, config_.checkpoint.keep, config_.checkpoint.async);
+  }
+
+  std::string metrics_path() const { return (fs::path(config_.output.dir) / "metrics.jsonl").string(); }
 
   void step(Progress& progress) {
     const double begin = now();
@@ -222,13 +217,23 @@ class Run {
     return achieved > peak_tflops_ ? std::nullopt : std::optional(achieved / peak_tflops_);
   }
 
+  // Whether the step that was done last is one to evaluate after.
+  bool evaluation_due() const {
+    if (data_.valid() == nullptr) return false;
+    return place_.step == config_.train.steps ||
+           (config_.train.eval_every > 0 && place_.step % config_.train.eval_every == 0);
+  }
+
+  // One that is interrupted is not recorded and stays owed: a resumed run begins with it.
   void evaluate_and_record(Progress& progress) {
-    if (!data_.valid()) return;
-    last_evaluation_ = evaluate(
+    const Evaluation evaluation = evaluate(
         *data_.valid(), tokenizer_, config_.train.micro_batch, config_.train.eval_batches,
         [&](const GlobalBatch& batch) { return eval_step(assembly_, batch); }, options_.stop_requested);
-    EvalMetrics metrics{.step = place_.step, .loss = last_evaluation_->nats_per_token, .bits_per_byte = {}};
-    if (std::isfinite(last_evaluation_->bits_per_byte)) metrics.bits_per_byte = last_evaluation_->bits_per_byte;
+    if (options_.stop_requested()) return;
+    evaluation_owed_ = false;
+    last_evaluation_ = evaluation;
+    EvalMetrics metrics{.step = place_.step, .loss = evaluation.nats_per_token, .bits_per_byte = {}};
+    if (std::isfinite(evaluation.bits_per_byte)) metrics.bits_per_byte = evaluation.bits_per_byte;
     metrics_->append(metrics);
     progress.eval(metrics);
   }
@@ -236,6 +241,7 @@ class Run {
   void save() {
     metrics_->sync();
     writer_->write(checkpoint_contents(assembly_, place_));
+    checkpoint_ = (fs::path(config_.checkpoint.dir) / checkpoint_name(place_.step)).string();
   }
 
   void write_summary() const {
@@ -246,7 +252,7 @@ class Run {
         {"steps", place_.step},
         {"updates", place_.updates},
         {"parameters", assembly_.params.count()},
-        {"loss", last_loss_},
+        {"loss", last_loss_ ? nlohmann::json(*last_loss_) : nullptr},
         {"tokens", place_.position * config_.data.seq_len},
         {"seconds", seconds},
         {"tokens_per_second", static_cast<double>(tokens_) / seconds},
@@ -255,7 +261,7 @@ class Run {
         {"flop_convention", kFlopConvention},
         {"memory", memory_to_json(assembly_.peak_memory())},
         {"peak_resident_bytes", static_cast<std::int64_t>(usage.ru_maxrss) * 1024},
-        {"checkpoint", newest_checkpoint(config_.checkpoint.dir)->path},
+        {"checkpoint", checkpoint_},
     };
     if (last_evaluation_) {
       summary["eval_loss"] = last_evaluation_->nats_per_token;
@@ -266,14 +272,26 @@ class Run {
     write_whole_file((fs::path(config_.output.dir) / "summary.json").string(), summary.dump(2) + "\n");
   }
 
-  void report(bool interrupted) const {
-    if (interrupted) {
+  // For the end of an error message.
+  std::string how_to_go_on() {
+    try {
+      writer_->flush();
+    } catch (const RunError&) {  // what went wrong first is what is reported
+    }
+    const std::optional<CheckpointPlace> newest = newest_checkpoint(config_.checkpoint.dir);
+    if (!newest) return "No checkpoint was saved before";
+    return fmt::format("The newest checkpoint is {}; to go on from there: meshtrain train {} --resume",
+                       newest->path, config_.output.dir);
+  }
+
+  void report() const {
+    if (place_.step < config_.train.steps || evaluation_owed_) {
       fmt::print("stopped after step {} of {}, saved in {}; to go on: meshtrain train {} --resume\n",
-                 place_.step, config_.train.steps, newest_checkpoint(config_.checkpoint.dir)->path,
-                 config_.output.dir);
+                 place_.step, config_.train.steps, checkpoint_, config_.output.dir);
       return;
     }
-    fmt::print("{} steps, loss {:.4f}; run folder {}\n", place_.step, last_loss_, config_.output.dir);
+    fmt::print("{} steps, loss {}; run folder {}\n", place_.step,
+               last_loss_ ? fmt::format("{:.4f}", *last_loss_) : "n/a", config_.output.dir);
   }
 
   const Config& config_;
@@ -287,11 +305,13 @@ class Run {
   std::optional<CheckpointWriter> writer_;
   std::optional<MetricsFile> metrics_;
   bool resumed_ = false;
+  std::string checkpoint_;        // the newest of this run, or the one that it went on from
+  bool evaluation_owed_ = false;  // due after the step done last, and not recorded yet
   static constexpr int kPeakMeasurements = 5;
   double peak_tflops_ = 0.0;
   int peak_measurements_ = 0;
   std::int64_t tokens_ = 0;
-  double last_loss_ = 0.0;
+  std::optional<double> last_loss_;
   std::optional<Evaluation> last_evaluation_;
 };
 
@@ -300,7 +320,7 @@ class Run {
 void run_training(const Config& unresolved, const RunOptions& options) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(unresolved.data.tokenizer);
   const Config config = with_vocabulary(unresolved, *tokenizer);
-  Run(config, *tokenizer, options).loop();
+  Run(config, *tokenizer, options).run();
 }
 
 }  // namespace meshtrain
