@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -36,10 +35,11 @@ template <class... Args>
 }
 
 // Throws std::logic_error naming the place: a caller broke a contract inside meshtrain.
-inline void check(bool holds, std::string_view what,
-                  std::source_location where = std::source_location::current()) {
+// (The built-ins stand for std::source_location, which clang 14 lacks.)
+inline void check(bool holds, std::string_view what, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
   if (!holds) {
-    throw std::logic_error(fmt::format("internal error: {} ({}:{})", what, where.file_name(), where.line()));
+    throw std::logic_error(fmt::format("internal error: {} ({}:{})", what, file, line));
   }
 }
 

@@ -59,6 +59,9 @@ class Device {
   // Zero-filled block of `bytes`; counted exactly as asked. Throws UserError when it cannot be had.
   Buffer allocate(std::int64_t bytes, MemoryCategory category);
 
+  // Bytes that can be had at this moment; a limit of the process counts.
+  virtual std::int64_t available_bytes() const = 0;
+
   const MemoryLedger& memory() const { return ledger_; }
 
   bool is_simulated() const { return kind() == DeviceKind::kSim; }

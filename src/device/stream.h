@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
+#include "base/thread_pool.h"
 #include "device/device.h"
 
 namespace meshtrain {
@@ -24,11 +26,15 @@ struct OpCost {
 class Stream {
  public:
   // `threads` is the number of processor cores that an operation may use on `cpu`.
-  Stream(Device& device, int threads) : device_(&device), threads_(threads) {}
+  Stream(Device& device, int threads) : device_(&device), threads_(threads) {
+    if (kind() == DeviceKind::kCpu) pool_ = std::make_unique<ThreadPool>(threads);
+  }
 
   Device& device() const { return *device_; }
   DeviceKind kind() const { return device_->kind(); }
   int threads() const { return threads_; }
+  // Of `cpu` only.
+  ThreadPool& pool() const { return *pool_; }
 
   void charge(OpCost cost) { total_ = total_ + cost; }
   // Since the stream was made.
@@ -37,6 +43,7 @@ class Stream {
  private:
   Device* device_;
   int threads_;
+  std::unique_ptr<ThreadPool> pool_;
   OpCost total_;
 };
 

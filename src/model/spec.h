@@ -37,7 +37,7 @@ struct ModelSpec {
   bool tie_embeddings = false;
   double norm_eps = 1e-5;
   double rope_theta = 10000.0;
-  RopeScaling rope_scaling;
+  RopeScaling rope_scaling{};
   bool qkv_bias = false;  // llama: as in Qwen2
   bool qk_norm = false;   // llama: RMSNorm of each query and key head, as in Qwen3
   double init_std = 0.02;

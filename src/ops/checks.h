@@ -1,7 +1,6 @@
 // What front ends ask of their arguments. A broken contract is our own mistake: std::logic_error.
 #pragma once
 
-#include <source_location>
 #include <string_view>
 
 #include "device/tensor.h"
@@ -25,13 +24,15 @@ inline std::int64_t bytes_of(const Tensor& t) {
 }
 
 inline void check_matrix(const Tensor& t, DType dtype, std::int64_t rows, std::int64_t width,
-                         std::string_view what, std::source_location where = std::source_location::current()) {
-  check(t.rank() >= 1 && t.dtype() == dtype && rows_of(t) == rows && t.shape().back() == width, what, where);
+                         std::string_view what, const char* file = __builtin_FILE(),
+                         int line = __builtin_LINE()) {
+  check(t.rank() >= 1 && t.dtype() == dtype && rows_of(t) == rows && t.shape().back() == width, what, file,
+        line);
 }
 
 inline void check_vector(const Tensor& t, DType dtype, std::int64_t size, std::string_view what,
-                         std::source_location where = std::source_location::current()) {
-  check(t.rank() == 1 && t.dtype() == dtype && t.dim(0) == size, what, where);
+                         const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  check(t.rank() == 1 && t.dtype() == dtype && t.dim(0) == size, what, file, line);
 }
 
 }  // namespace meshtrain::ops

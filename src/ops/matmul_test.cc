@@ -178,7 +178,7 @@ TEST(Matmul, Bf16ByWayOfFp32EqualsReference) {
     call.a = {a.tensor().raw(), DType::kBF16, 150, false};
     call.b = {b.tensor().raw(), DType::kBF16, 150, true};
     call.c = {.data = c.tensor().raw(), .dtype = DType::kBF16, .stride = 90};
-    cpu::matmul(call, cpu::Operand::kF32, stream.threads());
+    cpu::matmul(call, cpu::Operand::kF32, stream.pool());
     expect_sums(c, expected, 150);
   });
 }

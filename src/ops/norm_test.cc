@@ -238,7 +238,7 @@ TEST(Norm, SameBitsOnAnyThreads) {
       const auto dy = HostTensor::random(dtype, {rows, width}, "dy");
       const HostTensor stats(DType::kF32, {rows, stats_width(kind)});
       expect_same_on_any_threads([&](Stream& stream) {
-        const HostTensor y(dtype, {rows, width});
+        HostTensor y(dtype, {rows, width});
         norm_forward(stream, {.kind = kind,
                               .epsilon = kEpsilon,
                               .x = x,
@@ -249,13 +249,13 @@ TEST(Norm, SameBitsOnAnyThreads) {
         return y;
       });
       expect_same_on_any_threads([&](Stream& stream) {
-        const HostTensor dx(dtype, {rows, width});
+        HostTensor dx(dtype, {rows, width});
         norm_backward_input(stream,
                             {.kind = kind, .x = x, .gamma = weights.gamma, .stats = stats, .dy = dy, .dx = dx});
         return dx;
       });
       expect_same_on_any_threads([&](Stream& stream) {
-        const HostTensor gradients(DType::kF32, {2, width});
+        HostTensor gradients(DType::kF32, {2, width});
         const Tensor both = gradients;
         norm_backward_weight(stream, {.kind = kind,
                                       .x = x,

@@ -1,7 +1,9 @@
 // The updates of torch.optim on flat fp32 tensors of one length, bit for bit as PyTorch's float32 CPU
-// kernels compute them (the order of operations and the single roundings are part of the contract; see
-// docs/numerics.md). `gradient` is multiplied by `gradient_scale` first (clipping, loss scaling; 1 leaves
-// its bits alone). When `weight` is defined (bf16 or fp16), the updated master is also written to it, rounded.
+// kernels compute them on a processor with AVX2 or AVX-512, square roots correctly rounded (the order of
+// operations and each rounding are part of the contract; see docs/numerics.md). The bits depend
+// neither on the instruction set nor on how the tensors are cut into calls or threads. `gradient` is multiplied
+// by `gradient_scale` first (clipping, loss scaling; 1 leaves its bits alone). When `weight` is defined (bf16
+// or fp16), the updated master is also written to it, rounded.
 #pragma once
 
 #include "device/stream.h"
@@ -42,7 +44,6 @@ struct RmsPropUpdate {
   double epsilon = 1e-8;
   double weight_decay = 0.0;
   double momentum = 0.0;
-  bool first_step = false;
 };
 // `velocity` is undefined when momentum is 0.
 void rmsprop_update(Stream& stream, const UpdateTensors& t, const Tensor& square_average,

@@ -39,9 +39,9 @@ void for_each_element(const Tensor& t, const Visit& visit) {
   std::array<std::int64_t, Shape::kMaxRank> dims = {1, 1, 1, 1};
   std::array<std::int64_t, Shape::kMaxRank> strides{};
   for (int i = 0; i < t.rank(); ++i) {
-    const auto at = static_cast<std::size_t>(Shape::kMaxRank - t.rank() + i);
-    dims[at] = t.dim(i);
-    strides[at] = t.stride(i);
+    const std::int64_t at = Shape::kMaxRank - t.rank() + i;
+    dims[static_cast<std::size_t>(at)] = t.dim(i);
+    strides[static_cast<std::size_t>(at)] = t.stride(i);
   }
   auto* base = static_cast<std::byte*>(t.raw());
   for (std::int64_t a = 0; a < dims[0]; ++a) {

@@ -5,31 +5,34 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
+#include "model/recompute.h"
 #include "model/spec.h"
 
 namespace meshtrain {
-
-enum class RecomputePolicy : std::uint8_t { kNone, kSelective, kFull };
-std::string_view name_of(RecomputePolicy policy);
 
 struct DataConfig {
   std::string train;                // PREFIX of PREFIX.bin/.idx, an llm.c .bin, or a text or .jsonl file
   std::string valid;                // likewise; empty: no evaluation
   std::string tokenizer = "bytes";  // bytes | sentencepiece:FILE | FILE of a Hugging Face tokenizer.json
   std::int64_t seq_len = 256;
+
+  friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };
 
 struct TrainConfig {
-  std::int64_t steps = 200;
+  std::int64_t steps = 200;        // optimizer steps in all, a resumed run's earlier ones included
   std::int64_t global_batch = 32;  // sequences an optimizer step
   std::int64_t micro_batch = 4;    // sequences a forward pass
-  std::uint64_t seed = 1;
+  std::uint64_t seed = 1;          // below 2^63
   double grad_clip = 1.0;          // 0: off
   std::int64_t eval_every = 0;     // steps; 0: only at the end
   std::int64_t eval_batches = 20;  // micro-batches an evaluation
+
+  friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };
 
 struct OptimizerConfig {
@@ -37,23 +40,28 @@ struct OptimizerConfig {
   double lr = 3e-4;
   std::array<double, 2> betas = {0.9, 0.95};
   double eps = 1e-8;
-  double weight_decay = 0.1;
+  double weight_decay = 0.1;        // adamw's default; 0 for the others
   bool decay_all = false;           // true: norms and biases too
-  double momentum = 0.9;            // momentum, nesterov; rmsprop when set
+  double momentum = 0.9;            // momentum, nesterov; rmsprop, whose default is 0
   double alpha = 0.99;              // rmsprop
   std::string schedule = "cosine";  // constant | cosine | linear | wsd
   std::int64_t warmup = 0;          // steps
   double min_lr = 0.0;
   double decay_fraction = 0.2;  // wsd: last part of the run that decays
+
+  friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };
 
 struct PrecisionConfig {
   DType compute = DType::kBF16;
   double loss_scale = 65536.0;            // fp16: initial
   std::int64_t loss_scale_window = 2000;  // fp16: steps without overflow before the scale doubles
+
+  friend bool operator==(const PrecisionConfig&, const PrecisionConfig&) = default;
 };
 
-// This version trains on one rank: every size must be 1 and zero must be 0.
+// This version trains on one rank: every size must be 1. There all ZeRO stages are the same thing, and
+// schedule and sequence_parallel change nothing.
 struct MeshConfig {
   std::int64_t dp = 1;
   std::int64_t zero = 0;
@@ -64,16 +72,23 @@ struct MeshConfig {
   std::int64_t virtual_stages = 1;
   std::int64_t cp = 1;
   std::int64_t ep = 1;
+
+  friend bool operator==(const MeshConfig&, const MeshConfig&) = default;
 };
 
 struct CheckpointConfig {
   std::string dir;         // output.dir/checkpoints unless said
   std::int64_t every = 0;  // steps; 0: only at the end
   std::int64_t keep = 3;   // newest kept; 0: all
+  bool async = false;      // write in the background; needs memory for one copy
+
+  friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
 };
 
 struct OutputConfig {
   std::string dir = "runs/default";
+
+  friend bool operator==(const OutputConfig&, const OutputConfig&) = default;
 };
 
 struct MachineConfig {
@@ -81,6 +96,8 @@ struct MachineConfig {
   // 0: MFU is not reported.
   double peak_tflops = -1.0;
   std::int64_t threads = 0;  // 0: all cores that this process may use
+
+  friend bool operator==(const MachineConfig&, const MachineConfig&) = default;
 };
 
 struct Config {
@@ -96,19 +113,25 @@ struct Config {
   CheckpointConfig checkpoint;
   OutputConfig output;
   MachineConfig machine;
+
+  friend bool operator==(const Config&, const Config&) = default;
 };
 
-// Reads FILE and applies overrides "section.key=value" in order. Throws UserError naming file, key,
-// line and the nearest known key; checks everything that needs no file but the config itself.
-// `model.vocab` left out stays 0: the caller fills it in from the tokenizer and calls validate(config).
+// Reads FILE and applies overrides "section.key=value"; the last one of a key wins. A preset is applied
+// first and the other keys of [model] change it. Throws UserError naming file, line, key and the nearest
+// known key; checks everything that needs nothing but the config itself. A `model.vocab` left out stays
+// 0: the caller fills it in from the tokenizer and calls validate(config).
 Config load_config(const std::string& path, const std::vector<std::string>& overrides);
 // The same from text; `name` stands for the file in messages.
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides);
 
-// Everything that can be checked once model.vocab is known.
+// Everything that can be checked once model.vocab is known. Messages begin with the key.
 void validate(const Config& config);
 
-// As TOML that load_config reads back to an equal Config.
+// Every key with its value, as TOML that load_config reads back to an equal Config.
 std::string to_toml(const Config& config);
+
+// The tables of docs/config.md: every key with its type, default and meaning.
+std::string config_reference();
 
 }  // namespace meshtrain

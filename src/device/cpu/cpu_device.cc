@@ -1,7 +1,12 @@
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
 
 #include "base/error.h"
 #include "device/device.h"
@@ -9,9 +14,35 @@
 namespace meshtrain {
 namespace {
 
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+
+// What the kernel would give without swapping: MemAvailable of /proc/meminfo.
+std::int64_t system_available() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    std::int64_t kib = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %ld kB", &kib) == 1) return kib * 1024;
+  }
+  return kUnlimited;
+}
+
+std::int64_t number_in(const char* path) {
+  std::ifstream file(path);
+  std::int64_t value = 0;
+  return file >> value ? value : kUnlimited;  // "max" is no number
+}
+
+// What the limit of this control group (a container's) leaves.
+std::int64_t group_available() {
+  const std::int64_t limit = number_in("/sys/fs/cgroup/memory.max");
+  const std::int64_t used = number_in("/sys/fs/cgroup/memory.current");
+  return limit == kUnlimited || used == kUnlimited ? kUnlimited : std::max<std::int64_t>(limit - used, 0);
+}
+
 class CpuDevice final : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::kCpu; }
+  std::int64_t available_bytes() const override { return std::min(system_available(), group_available()); }
 
  protected:
   std::byte* allocate_block(std::int64_t bytes) override {

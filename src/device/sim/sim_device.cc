@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "device/device.h"
 
 namespace meshtrain {
@@ -7,6 +9,7 @@ namespace {
 class SimDevice final : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::kSim; }
+  std::int64_t available_bytes() const override { return std::numeric_limits<std::int64_t>::max(); }
 
  protected:
   std::byte* allocate_block(std::int64_t bytes) override {

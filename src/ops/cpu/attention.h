@@ -3,14 +3,15 @@
 
 #include <cstdint>
 
+#include "base/thread_pool.h"
 #include "ops/attention.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/pack.h"
 
 namespace meshtrain::ops::cpu {
 
-void attention_forward(const AttentionForward& args, Operand operand, int threads);
-void attention_backward(const AttentionBackward& args, Operand operand, int threads);
+void attention_forward(const AttentionForward& args, Operand operand, ThreadPool& pool);
+void attention_backward(const AttentionBackward& args, Operand operand, ThreadPool& pool);
 
 // The positions from `position` on of one head of a [B, T, heads, D] tensor, as a matrix [T, D].
 inline MatrixView head_rows(const Tensor& t, std::int64_t batch, std::int64_t position, std::int64_t head) {

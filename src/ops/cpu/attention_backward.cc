@@ -8,7 +8,6 @@
 
 #include "ops/cpu/attention.h"
 #include "ops/cpu/attention_rows.h"
-#include "ops/cpu/tasks.h"
 
 namespace meshtrain::ops::cpu {
 namespace {
@@ -218,7 +217,7 @@ class BackwardTask {
 
 }  // namespace
 
-void attention_backward(const AttentionBackward& args, Operand operand, int threads) {
+void attention_backward(const AttentionBackward& args, Operand operand, ThreadPool& pool) {
   if (args.q.numel() == 0) return;
   const std::int64_t length = args.q.dim(1);
   const std::int64_t heads = args.q.dim(2);
@@ -231,14 +230,14 @@ void attention_backward(const AttentionBackward& args, Operand operand, int thre
   const bool at_once =
       length * args.q.dim(3) <= kMaxResident && (kv_tasks >= kMinTasks || length <= kKeysInTask);
   if (at_once) {
-    for_each_task(threads, kv_tasks, [&](std::int64_t task) { task_of(task).key_range(0, length, true); });
+    pool.run(kv_tasks, [&](std::int64_t task) { task_of(task).key_range(0, length, true); });
     return;
   }
   // The longest tasks first: the first keys are seen by all queries, the last queries see all keys.
   const std::int64_t key_tasks = kv_tasks * pieces(length, kKeysInTask);
   const std::int64_t query_blocks = pieces(length, kQueries);
   const std::int64_t query_tasks = args.q.dim(0) * heads * query_blocks;
-  for_each_task(threads, key_tasks + query_tasks, [&](std::int64_t task) {
+  pool.run(key_tasks + query_tasks, [&](std::int64_t task) {
     if (task < key_tasks) {
       const std::int64_t begin = task / kv_tasks * kKeysInTask;
       task_of(task % kv_tasks).key_range(begin, std::min(length, begin + kKeysInTask), false);

@@ -5,7 +5,6 @@
 
 #include "ops/cpu/attention.h"
 #include "ops/cpu/attention_rows.h"
-#include "ops/cpu/tasks.h"
 
 namespace meshtrain::ops::cpu {
 namespace {
@@ -125,14 +124,14 @@ class ForwardTask {
 
 }  // namespace
 
-void attention_forward(const AttentionForward& args, Operand operand, int threads) {
+void attention_forward(const AttentionForward& args, Operand operand, ThreadPool& pool) {
   const std::int64_t kv_heads = args.k.dim(2);
   const std::int64_t queries = args.q.dim(1);
   if (args.q.numel() == 0) return;
   const std::int64_t positions = std::max<std::int64_t>(1, kRows / (args.q.dim(2) / kv_heads));
   const std::int64_t blocks = (queries + positions - 1) / positions;
   const std::int64_t heads = args.q.dim(0) * kv_heads;
-  for_each_task(threads, blocks * heads, [&](std::int64_t task) {
+  pool.run(blocks * heads, [&](std::int64_t task) {
     static thread_local ForwardScratch scratch;
     QueryBlock block;
     block.batch = task % heads / kv_heads;

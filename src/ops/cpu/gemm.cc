@@ -1,5 +1,7 @@
 #include "ops/cpu/gemm.h"
 
+#include <omp.h>
+
 #include <dnnl.hpp>
 
 #include <array>
@@ -92,6 +94,9 @@ void BlockProduct::run(dnnl_stream_t stream, const void* a, const void* b, float
 class BlockProducts {
  public:
   static constexpr std::size_t kMaxProducts = 512;
+
+  // oneDNN would start threads of its own in this one otherwise.
+  BlockProducts() { omp_set_num_threads(1); }
 
   void run(const BlockShape& shape, const void* a, const void* b, float* c) {
     auto found = products_.find(shape);

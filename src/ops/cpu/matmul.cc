@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "ops/cpu/tasks.h"
-
 namespace meshtrain::ops::cpu {
 namespace {
 
@@ -74,10 +72,10 @@ struct SlabScratch {
 
 class BlockedProduct {
  public:
-  BlockedProduct(const MatmulCall& call, Operand operand, int threads, SlabScratch& scratch)
+  BlockedProduct(const MatmulCall& call, Operand operand, ThreadPool& pool, SlabScratch& scratch)
       : call_(call),
         operand_(operand),
-        threads_(threads),
+        pool_(pool),
         blocking_(blocking_for(call, operand)),
         padded_(round_up(blocking_.depth, kDepthUnit)) {
     const std::int64_t rows = pieces(blocking_.rows, blocking_.tile_rows) * blocking_.tile_rows;
@@ -114,7 +112,7 @@ class BlockedProduct {
     const bool with_b = row_ == 0 || blocking_.depth < call_.depth;
     const std::int64_t col_tiles = with_b ? pieces(cols_, blocking_.tile_cols) : 0;
     const std::int64_t row_tiles = blocking_.direct ? 0 : pieces(rows_, blocking_.tile_rows);
-    for_each_task(threads_, col_tiles + row_tiles, [&](std::int64_t task) {
+    pool_.run(col_tiles + row_tiles, [&](std::int64_t task) {
       if (task < col_tiles) {
         const std::int64_t col = task * blocking_.tile_cols;
         pack_right(call_.b.at(first_, col_ + col), depth_, std::min(blocking_.tile_cols, cols_ - col), operand_,
@@ -131,7 +129,7 @@ class BlockedProduct {
     const std::int64_t row_tiles = pieces(rows_, blocking_.tile_rows);
     const std::int64_t col_tiles = pieces(cols_, blocking_.tile_cols);
     // Down the columns first: tiles that are computed together share their part of b.
-    for_each_task(threads_, row_tiles * col_tiles, [&](std::int64_t task) {
+    pool_.run(row_tiles * col_tiles, [&](std::int64_t task) {
       multiply_tile(task % row_tiles * blocking_.tile_rows, task / row_tiles * blocking_.tile_cols, task);
     });
   }
@@ -160,7 +158,7 @@ class BlockedProduct {
 
   const MatmulCall& call_;
   Operand operand_;
-  int threads_;
+  ThreadPool& pool_;
   Blocking blocking_;
   std::int64_t padded_;
   std::byte* a_ = nullptr;
@@ -174,7 +172,7 @@ class BlockedProduct {
 
 }  // namespace
 
-void matmul(const MatmulCall& call, Operand operand, int threads) {
+void matmul(const MatmulCall& call, Operand operand, ThreadPool& pool) {
   if (call.rows == 0 || call.cols == 0) return;
   if (call.depth == 0) {  // sums of nothing
     const std::vector<float> zeros(static_cast<std::size_t>(call.cols));
@@ -182,7 +180,7 @@ void matmul(const MatmulCall& call, Operand operand, int threads) {
     return;
   }
   static thread_local SlabScratch scratch;
-  BlockedProduct(call, operand, threads, scratch).compute();
+  BlockedProduct(call, operand, pool, scratch).compute();
 }
 
 }  // namespace meshtrain::ops::cpu

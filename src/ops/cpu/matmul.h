@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/thread_pool.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/pack.h"
 
@@ -21,6 +22,6 @@ struct MatmulCall {
 // Packs what it multiplies: up to 20 MiB, kept by the calling thread for its next product, and 256 KiB
 // kept by each thread that computes.
 // `operand` is operand_for(a.dtype), or kF32 to compute as processors without bf16 do.
-void matmul(const MatmulCall& call, Operand operand, int threads);
+void matmul(const MatmulCall& call, Operand operand, ThreadPool& pool);
 
 }  // namespace meshtrain::ops::cpu

@@ -1,8 +1,6 @@
 // Threads of the CPU back end.
 #pragma once
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cstdint>
 
@@ -12,6 +10,7 @@ namespace meshtrain::ops::cpu {
 
 // Work below this many bytes is not worth waking a thread for.
 inline constexpr std::int64_t kBytesPerThread = 128 * 1024;
+inline constexpr std::int64_t kRangesPerThread = 4;
 
 // Calls body(begin, end) on ranges that together are [0, count), on up to stream.threads() threads; no
 // more than work of `bytes` in all can feed. A result must not depend on where the cuts fall. `body`
@@ -24,14 +23,10 @@ void parallel_ranges(const Stream& stream, std::int64_t count, std::int64_t byte
     body(std::int64_t{0}, count);
     return;
   }
-#pragma omp parallel num_threads(static_cast <int>(threads))
-  {
-    const std::int64_t thread = omp_get_thread_num();
-    const std::int64_t team = omp_get_num_threads();
-    const std::int64_t begin = count * thread / team;
-    const std::int64_t end = count * (thread + 1) / team;
-    if (begin < end) body(begin, end);
-  }
+  // More ranges than threads, so that one on a busy core does not hold up the others for long.
+  const std::int64_t ranges = std::min(count, threads * kRangesPerThread);
+  stream.pool().run(ranges, static_cast<int>(threads),
+                    [&](std::int64_t range) { body(count * range / ranges, count * (range + 1) / ranges); });
 }
 
 // The same for `count` elements of a flat tensor, cut at multiples of a few cache lines.

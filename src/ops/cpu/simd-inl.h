@@ -111,7 +111,7 @@ HWY_INLINE hn::Vec<U16> narrow(BF16 /*format*/, Vec v) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1U));
   const auto rounded = hn::Add(hn::Add(bits, hn::Set(d, 0x7FFFU)), odd);
   const auto quiet = hn::Or(bits, hn::Set(d, 0x400000U));
-  const auto is_nan = hn::MaskFromVec(hn::BitCast(d, hn::VecFromMask(F32(), hn::IsNaN(v))));
+  const auto is_nan = hn::RebindMask(d, hn::IsNaN(v));
   // An arithmetic shift leaves a value that the signed, saturating narrowing keeps as it is.
   const auto high = hn::ShiftRight<16>(hn::BitCast(I32(), hn::IfThenElse(is_nan, quiet, rounded)));
   return hn::BitCast(U16(), hn::DemoteTo(I16(), high));
@@ -222,14 +222,49 @@ HWY_INLINE std::array<float, K> sums(std::int64_t n, const Terms& terms) {
   return result;
 }
 
-// e^x, within 1 ulp; subnormal results are kept, overflow gives infinity, a NaN stays one.
+namespace detail {
+
+// x held in [low, high]; what a NaN becomes is for keep_nan() to settle.
+HWY_INLINE Vec hold(Vec x, float low, float high) {
+  return hn::Min(set(high), hn::Max(set(low), x));
+}
+
+// `result`, computed from hold(x, …), but NaN where x is.
+HWY_INLINE Vec keep_nan(Vec x, Vec result) {
+#if HWY_TARGET <= HWY_AVX2
+  // Min and Max of x86 give their second operand when either is NaN, so that hold() has kept it.
+  (void)x;
+  return result;
+#else
+  return hn::IfThenElse(hn::IsNaN(x), x, result);
+#endif
+}
+
+// v * 2^power for whole powers in [-150, 128], rounded once.
+HWY_INLINE Vec scaled_by_power_of_two(Vec v, Vec power) {
+#if HWY_TARGET <= HWY_AVX3
+  return Vec{_mm512_scalef_ps(v.raw, power.raw)};
+#else
+  // In two factors, neither of which leaves the range of normal numbers.
+  const I32 d;
+  const auto whole = hn::ConvertTo(d, power);
+  const auto half = hn::ShiftRight<1>(whole);
+  const auto rest = hn::Sub(whole, half);
+  const auto bias = hn::Set(d, 127);
+  v = hn::Mul(v, hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(half, bias))));
+  return hn::Mul(v, hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(rest, bias))));
+#endif
+}
+
+}  // namespace detail
+
+// e^x, within 1.01 ulp over all floats; subnormal results are kept, overflow gives infinity, a NaN stays one.
 // Reduction to |r| <= ln(2)/2 in two steps (Cody & Waite 1980, chapter 6), then the minimax
 // polynomial of (e^r - 1 - r) / r^2, degree 4, relative error of e^r below 4e-9 before rounding.
 HWY_INLINE Vec exp(Vec x) {
-  const Vec clamped = hn::Min(set(89.0F), hn::Max(set(-104.0F), x));
-  const auto power = hn::NearestInt(hn::Mul(clamped, set(1.44269504F)));
-  const Vec n = hn::ConvertTo(F32(), power);
-  Vec r = hn::NegMulAdd(n, set(0.693359375F), clamped);
+  const Vec held = detail::hold(x, -104.0F, 89.0F);
+  const Vec n = hn::Round(hn::Mul(held, set(1.44269504F)));
+  Vec r = hn::NegMulAdd(n, set(0.693359375F), held);
   r = hn::NegMulAdd(n, set(-2.12194440e-4F), r);
   Vec p = set(1.38145394e-3F);
   p = hn::MulAdd(p, r, set(8.36874545e-3F));
@@ -237,14 +272,7 @@ HWY_INLINE Vec exp(Vec x) {
   p = hn::MulAdd(p, r, set(0.166665211F));
   p = hn::MulAdd(p, r, set(0.49999994F));
   p = hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), set(1.0F));
-  // 2^power in two factors, neither of which leaves the range of normal numbers.
-  const I32 d;
-  const auto bias = hn::Set(d, 127);
-  const auto half = hn::ShiftRight<1>(power);
-  const auto rest = hn::Sub(power, half);
-  p = hn::Mul(p, hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(half, bias))));
-  p = hn::Mul(p, hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(rest, bias))));
-  return hn::IfThenElse(hn::IsNaN(x), x, p);
+  return detail::keep_nan(x, detail::scaled_by_power_of_two(p, n));
 }
 
 }  // namespace meshtrain::ops::cpu::HWY_NAMESPACE

@@ -1,0 +1,85 @@
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace meshtrain {
+namespace {
+
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+std::vector<char> read_all(int fd, const std::string& path) {
+  std::vector<char> content;
+  char buffer[1U << 16U];
+  for (;;) {
+    const ssize_t count = ::read(fd, buffer, sizeof buffer);
+    if (count == 0) return content;
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_run_error("reading {} failed: {}", path, std::strerror(errno));
+    content.insert(content.end(), buffer, buffer + count);
+  }
+}
+
+}  // namespace
+
+MappedFile MappedFile::open(const std::string& path, const std::string& what) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) {
+    throw_user_error("{} \"{}\" cannot be read: {}. Check the path and its permissions.", what, path,
+                     std::strerror(errno));
+  }
+  struct stat status {};
+  if (::fstat(file.fd, &status) != 0) throw_user_error("{} \"{}\": {}", what, path, std::strerror(errno));
+  if (S_ISDIR(status.st_mode)) throw_user_error("{} \"{}\" is a folder; a file is needed.", what, path);
+  MappedFile result;
+  if (!S_ISREG(status.st_mode)) {
+    result.memory_ = read_all(file.fd, path);
+    result.data_ = result.memory_.data();
+    result.size_ = result.memory_.size();
+    return result;
+  }
+  result.size_ = static_cast<std::size_t>(status.st_size);
+  if (result.size_ == 0) return result;
+  void* mapping = ::mmap(nullptr, result.size_, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  if (mapping == MAP_FAILED) {
+    throw_run_error("{} \"{}\" ({} bytes) cannot be mapped into memory: {}", what, path, result.size_,
+                    std::strerror(errno));
+  }
+  result.mapping_ = mapping;
+  result.data_ = static_cast<const char*>(mapping);
+  return result;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept {
+  *this = std::move(other);
+}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this == &other) return *this;
+  if (mapping_ != nullptr) ::munmap(mapping_, size_);
+  mapping_ = std::exchange(other.mapping_, nullptr);
+  memory_ = std::move(other.memory_);
+  data_ = mapping_ != nullptr ? static_cast<const char*>(mapping_) : memory_.data();
+  size_ = std::exchange(other.size_, 0);
+  other.data_ = nullptr;
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (mapping_ != nullptr) ::munmap(mapping_, size_);
+}
+
+}  // namespace meshtrain

@@ -1,0 +1,34 @@
+// A file as read-only memory. 64-bit sizes; the operating system pages it in and out.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshtrain {
+
+class MappedFile {
+ public:
+  // Throws UserError naming `what` (e.g. "the tokenizer") and the file when it is missing, a folder or
+  // unreadable. A pipe is read to its end into memory.
+  static MappedFile open(const std::string& path, const std::string& what);
+
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::string_view text() const { return {data_, size_}; }
+  std::span<const std::byte> bytes() const { return {reinterpret_cast<const std::byte*>(data_), size_}; }
+  std::size_t size() const { return size_; }
+
+ private:
+  const char* data_ = nullptr;
+  std::size_t size_ = 0;
+  void* mapping_ = nullptr;  // null: the bytes are in memory_, or there are none
+  std::vector<char> memory_;
+};
+
+}  // namespace meshtrain

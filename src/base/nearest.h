@@ -1,0 +1,22 @@
+// "Did you mean …" for error messages: what comes closest to a name or a number that will not do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace meshtrain {
+
+// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b` (the optimal string
+// alignment distance); letters compare without case, '_' equals '-'.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+// The candidate closest to `name`, the first of equals; empty when there is no candidate.
+std::string nearest(std::string_view name, std::span<const std::string> candidates);
+
+// "4 or 8": the divisors of n ≥ 1 next to `value` on both sides; one number where they coincide.
+std::string divisors_around(std::int64_t n, std::int64_t value);
+
+}  // namespace meshtrain

@@ -1,0 +1,54 @@
+#include "base/nearest.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace meshtrain {
+namespace {
+
+TEST(Nearest, EditDistance) {
+  EXPECT_EQ(edit_distance("", ""), 0U);
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+  EXPECT_EQ(edit_distance("abc", ""), 3U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(edit_distance("flaw", "lawn"), 2U);
+  EXPECT_EQ(edit_distance("haeds", "heads"), 1U);
+  EXPECT_EQ(edit_distance("Seq-Len", "seq_len"), 0U);
+  EXPECT_EQ(edit_distance(std::string(100000, 'x'), "x"), 255U);  // bounded work
+}
+
+TEST(Nearest, PicksTheClosest) {
+  const std::vector<std::string> keys = {"layers", "heads", "kv_heads", "head_dim"};
+  EXPECT_EQ(nearest("heds", keys), "heads");
+  EXPECT_EQ(nearest("kv_head", keys), "kv_heads");
+  EXPECT_EQ(nearest("layer", keys), "layers");
+  EXPECT_EQ(nearest("heads", {}), "");
+}
+
+TEST(Nearest, DivisorsAround) {
+  EXPECT_EQ(divisors_around(64, 5), "4 or 8");
+  EXPECT_EQ(divisors_around(12, 4), "4");
+  EXPECT_EQ(divisors_around(7, 5), "1 or 7");
+  EXPECT_EQ(divisors_around(32, 100), "32");
+  EXPECT_EQ(divisors_around(32, -3), "1");
+  EXPECT_EQ(divisors_around(1, 1), "1");
+  EXPECT_EQ(divisors_around(1000000007, 4), "1 or 1000000007");  // a prime, at once
+  EXPECT_EQ(divisors_around(std::int64_t{1} << 40, 3), "2 or 4");
+  for (std::int64_t n = 1; n <= 60; ++n) {
+    for (std::int64_t value = 1; value <= n; ++value) {
+      std::int64_t below = value;
+      std::int64_t above = value;
+      while (n % below != 0) --below;
+      while (n % above != 0) ++above;
+      EXPECT_EQ(divisors_around(n, value),
+                below == above ? std::to_string(below) : fmt::format("{} or {}", below, above));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace meshtrain

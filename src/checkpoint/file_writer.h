@@ -1,0 +1,56 @@
+// Files that survive a crash: every byte is checked on its way out and on the disk before a step counts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace meshtrain {
+
+// Called after each step of writing with its name ("write PATH", "sync PATH", "rename PATH" …); a test
+// throws from it or dies in it to stop there. May be empty.
+using WriteHook = std::function<void(const std::string& step)>;
+
+// A new file, or one emptied, that is written from front to back. Errors are RunErrors that name the
+// path and the cause. Not thread-safe.
+class FileWriter {
+ public:
+  explicit FileWriter(const std::string& path, WriteHook hook = {});
+  ~FileWriter();  // closes; what has not been synced may be lost
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  // Everything written is on the disk when this returns. Nothing may be written after it.
+  void sync_and_close();
+
+  const std::string& path() const { return path_; }
+  std::uint64_t size() const { return size_; }
+  // XXH3-64 of the bytes so far, as 16 hexadecimal digits.
+  std::string hash() const;
+
+ private:
+  struct Hash;
+
+  std::string path_;
+  WriteHook hook_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+  std::unique_ptr<Hash> hash_;
+};
+
+// The hash() of a whole file's bytes.
+std::string hash_of(std::span<const std::byte> bytes);
+
+// Makes renames, new files and removals in `directory` survive a crash.
+void sync_directory(const std::string& directory, const WriteHook& hook = {});
+
+// Renames over `to`, which both lie in `directory`, and syncs it.
+void rename_and_sync(const std::string& directory, const std::string& from, const std::string& to,
+                     const WriteHook& hook = {});
+
+}  // namespace meshtrain

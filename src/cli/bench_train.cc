@@ -1,0 +1,200 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/philox.h"
+#include "cli/bench.h"
+#include "cli/commands.h"
+#include "model/flops.h"
+#include "telemetry/peak.h"
+#include "telemetry/units.h"
+#include "train/assembly.h"
+#include "train/step.h"
+#include "train/vocabulary.h"
+
+namespace meshtrain::cli {
+namespace {
+
+struct Arguments {
+  std::string config;  // a file; empty: made from the options below
+  std::vector<std::string> overrides;
+  std::string preset = "gpt2-124m";
+  std::int64_t batch = 4;
+  std::int64_t seq = 1024;
+  std::string compute = "bf16";
+  std::string recompute = "none";
+  std::int64_t micro_steps = 1;
+  std::int64_t steps = 5;
+  std::int64_t warmup = 1;
+  std::int64_t threads = 0;
+  double peak_tflops = 0.0;
+  bool json = false;
+};
+
+Config make_config(const Arguments& a) {
+  if (!a.config.empty()) return with_vocabulary(load_config(a.config, a.overrides));
+  std::vector<std::string> overrides = {
+      fmt::format("model.preset=\"{}\"", a.preset),
+      fmt::format("data.seq_len={}", a.seq),
+      fmt::format("train.micro_batch={}", a.batch),
+      fmt::format("train.global_batch={}", a.batch * a.micro_steps),
+      fmt::format("train.steps={}", a.steps + a.warmup),
+      fmt::format("precision.compute=\"{}\"", a.compute),
+      fmt::format("recompute.policy=\"{}\"", a.recompute),
+      fmt::format("machine.threads={}", a.threads),
+      "optimizer.schedule=\"constant\"",
+  };
+  overrides.insert(overrides.end(), a.overrides.begin(), a.overrides.end());
+  return with_vocabulary(parse_config("", "bench train", overrides));
+}
+
+std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocab, const char* purpose) {
+  const RandomStream random(1, purpose);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    tokens[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(random.bits(static_cast<std::uint64_t>(i)) %
+                                                                    static_cast<std::uint64_t>(vocab));
+  }
+  return tokens;
+}
+
+struct Sample {
+  double seconds = 0.0;
+  StepResult step;
+};
+
+double median(const std::vector<Sample>& samples, double (*value)(const Sample&)) {
+  std::vector<double> values;
+  for (const Sample& s : samples) values.push_back(value(s));
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+}
+
+std::vector<Sample> time_steps(Assembly& assembly, const Arguments& arguments) {
+  const Config& config = assembly.config();
+  const std::int64_t tokens = config.train.global_batch * config.data.seq_len;
+  const auto inputs = random_tokens(tokens, config.model.vocab, "bench/tokens");
+  const auto targets = random_tokens(tokens, config.model.vocab, "bench/targets");
+  std::vector<Sample> samples;
+  for (std::int64_t i = 0; i < arguments.warmup + arguments.steps && !stop_requested(); ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    Sample sample;
+    sample.step = train_step(assembly, {.tokens = inputs, .targets = targets}, 1e-4, i + 1);
+    sample.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (i >= arguments.warmup) samples.push_back(sample);
+  }
+  return samples;
+}
+
+nlohmann::json measure(const Arguments& arguments, const Config& config) {
+  const std::unique_ptr<Device> device = make_cpu_device();
+  Assembly assembly(config, *device, measure_arenas(config));
+  assembly.initialize();
+  // The peak before and after, so that a machine whose speed drifts is not flattered.
+  const int threads = assembly.stream.threads();
+  const DType dtype = config.precision.compute;
+  const bool given = arguments.peak_tflops > 0.0;
+  double peak = given ? arguments.peak_tflops : quick_peak_tflops(dtype, threads);
+  const std::vector<Sample> samples = time_steps(assembly, arguments);
+  if (samples.empty()) throw_run_error("interrupted before a step was measured");
+  if (!given) peak = std::max(peak, quick_peak_tflops(dtype, threads));
+
+  const auto tokens = static_cast<double>(config.train.global_batch * config.data.seq_len);
+  const double seconds = median(samples, [](const Sample& s) { return s.seconds; });
+  const auto flops = static_cast<double>(model_flops_per_token(config.model, config.data.seq_len));
+  const double achieved = tokens * flops / seconds / 1e12;
+  return {
+      {"preset", config.preset},
+      {"parameters", assembly.params.count()},
+      {"batch", config.train.micro_batch},
+      {"seq_len", config.data.seq_len},
+      {"micro_steps", assembly.micro_steps()},
+      {"compute", name_of(dtype)},
+      {"recompute", name_of(config.recompute)},
+      {"threads", threads},
+      {"steps", samples.size()},
+      {"seconds_per_step", seconds},
+      {"forward_seconds", median(samples, [](const Sample& s) { return s.step.forward_seconds; })},
+      {"backward_seconds", median(samples, [](const Sample& s) { return s.step.backward_seconds; })},
+      {"optimizer_seconds", median(samples, [](const Sample& s) { return s.step.optimizer_seconds; })},
+      {"tokens_per_second", tokens / seconds},
+      {"model_flops_per_token", model_flops_per_token(config.model, config.data.seq_len)},
+      {"achieved_tflops", achieved},
+      {"peak_tflops", peak},
+      {"peak_source", given ? "given" : "best matmul measured before and after"},
+      {"mfu", achieved / peak},
+      {"flop_convention", kFlopConvention},
+      {"loss", samples.back().step.loss},
+      {"memory", memory_to_json(assembly.peak_memory())},
+  };
+}
+
+void print(const nlohmann::json& r) {
+  fmt::print("{} ({} parameters), batch {} x {} tokens x {} micro-steps, {}, {} threads, median of {} steps\n",
+             r["preset"].get<std::string>(), r["parameters"].get<std::int64_t>(),
+             r["batch"].get<std::int64_t>(), r["seq_len"].get<std::int64_t>(),
+             r["micro_steps"].get<std::int64_t>(), r["compute"].get<std::string>(), r["threads"].get<int>(),
+             r["steps"].get<int>());
+  fmt::print("tokens/s   {:10.1f}\n", r["tokens_per_second"].get<double>());
+  fmt::print("step       {:10.4f} s\n", r["seconds_per_step"].get<double>());
+  fmt::print("forward    {:10.4f} s (loss and its gradient included)\n", r["forward_seconds"].get<double>());
+  fmt::print("backward   {:10.4f} s\n", r["backward_seconds"].get<double>());
+  fmt::print("optimizer  {:10.4f} s (norm and clipping included)\n", r["optimizer_seconds"].get<double>());
+  fmt::print("MFU        {:10.1f} % ({:.4f} of {:.4f} TFLOP/s, {}; {})\n", 100.0 * r["mfu"].get<double>(),
+             r["achieved_tflops"].get<double>(), r["peak_tflops"].get<double>(),
+             r["peak_source"].get<std::string>(), r["flop_convention"].get<std::string>());
+}
+
+}  // namespace
+
+void add_bench_train(CLI::App& bench) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = bench.add_subcommand("train", "Times training steps of a preset on random tokens");
+  CLI::Option* config =
+      command->add_option("--config", arguments->config, "TOML file, instead of the options below");
+  command->add_option("-s,--set", arguments->overrides, "Override one key: section.key=value")
+      ->allow_extra_args(false);
+  command->add_option("--preset", arguments->preset, "Model")->excludes(config)->capture_default_str();
+  command->add_option("--batch", arguments->batch, "Sequences a micro-batch")
+      ->excludes(config)
+      ->capture_default_str();
+  command->add_option("--seq", arguments->seq, "Tokens a sequence")->excludes(config)->capture_default_str();
+  command->add_option("--compute", arguments->compute, "fp32, bf16 or fp16")
+      ->excludes(config)
+      ->capture_default_str();
+  command->add_option("--recompute", arguments->recompute, "none, selective or full")
+      ->excludes(config)
+      ->capture_default_str();
+  command->add_option("--micro-steps", arguments->micro_steps, "Micro-batches a step")
+      ->check(CLI::Range(1, 4096))
+      ->excludes(config)
+      ->capture_default_str();
+  command->add_option("--steps", arguments->steps, "Timed steps")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  command->add_option("--warmup", arguments->warmup, "Untimed steps before them")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  command->add_option("--threads", arguments->threads, "0: all cores")
+      ->excludes(config)
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--peak-tflops", arguments->peak_tflops, "What MFU is measured against; 0: measure it");
+  command->add_flag("--json", arguments->json, "For programs");
+  command->callback([arguments] {
+    install_stop_handler();
+    const nlohmann::json result = measure(*arguments, make_config(*arguments));
+    if (arguments->json) {
+      fmt::print("{}\n", result.dump(2));
+    } else {
+      print(result);
+    }
+  });
+}
+
+}  // namespace meshtrain::cli

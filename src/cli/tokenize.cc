@@ -1,0 +1,182 @@
+#include "cli/tokenize.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "data/corpus.h"
+#include "data/output_file.h"
+#include "data/sentencepiece_tokenizer.h"
+#include "data/tokenize_corpus.h"
+#include "data/tokenizer.h"
+
+namespace meshtrain::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct TokenizeArguments {
+  std::vector<std::string> inputs;
+  std::string out;
+  std::string tokenizer;
+  std::string eod;
+  std::string train_prefix;
+  std::string train_type = "bpe";
+  std::int64_t vocab = 0;
+  int threads = 0;
+  std::string text_field = "text";
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// One line on stderr that is written over on a terminal, or a new one now and then.
+class Progress {
+ public:
+  void operator()(const CorpusStats& stats, std::int64_t total_bytes) {
+    const double now = seconds_since(start_);
+    if (now < next_) return;
+    next_ = now + (terminal_ ? 0.2 : 10.0);
+    const double megabytes = static_cast<double>(stats.input_bytes) / 1e6;
+    const std::string of =
+        total_bytes > 0 ? fmt::format(" of {:.0f}", static_cast<double>(total_bytes) / 1e6) : "";
+    fmt::print(stderr, "{}{:.0f}{} MB, {} documents, {} tokens, {:.1f} MB/s{}", terminal_ ? "\r\033[K" : "",
+               megabytes, of, stats.documents, stats.tokens, megabytes / now, terminal_ ? "" : "\n");
+    std::fflush(stderr);
+    shown_ = true;
+  }
+  void clear() {
+    if (terminal_ && shown_) fmt::print(stderr, "\r\033[K");
+  }
+  double seconds() const { return seconds_since(start_); }
+
+ private:
+  Clock::time_point start_ = Clock::now();
+  bool terminal_ = isatty(STDERR_FILENO) == 1;
+  bool shown_ = false;
+  double next_ = terminal_ ? 0.5 : 5.0;
+};
+
+void check_arguments(const TokenizeArguments& a) {
+  if (a.out.empty() && a.train_prefix.empty()) {
+    throw_user_error(
+        "meshtrain tokenize: nothing to do. Give --out PREFIX for the tokens, or --train-sentencepiece "
+        "MODEL_PREFIX.");
+  }
+  if (a.out.ends_with(".bin") || a.out.ends_with(".idx")) {
+    throw_user_error(
+        "meshtrain tokenize --out {0}: --out takes the prefix of the two files; write --out {1} for "
+        "{1}.bin and {1}.idx.",
+        a.out, a.out.substr(0, a.out.size() - 4));
+  }
+  if (a.train_prefix.empty() && a.tokenizer.empty()) {
+    throw_user_error(
+        "meshtrain tokenize: no tokenizer. Give --tokenizer bytes, sentencepiece:FILE or a Hugging Face "
+        "tokenizer.json, or train one with --train-sentencepiece MODEL_PREFIX --vocab N.");
+  }
+  if (!a.train_prefix.empty() && !a.tokenizer.empty()) {
+    throw_user_error(
+        "meshtrain tokenize: --tokenizer {} and --train-sentencepiece {} exclude each other; the trained model "
+        "is the "
+        "tokenizer.",
+        a.tokenizer, a.train_prefix);
+  }
+  if (a.train_prefix.empty() != (a.vocab == 0)) {
+    throw_user_error("meshtrain tokenize: --train-sentencepiece MODEL_PREFIX and --vocab N go together.");
+  }
+  // 3 special pieces and 256 bytes come before the first learned one.
+  if (!a.train_prefix.empty() && a.vocab < 260) {
+    throw_user_error("meshtrain tokenize --vocab {}: a vocabulary with all bytes takes at least 260.", a.vocab);
+  }
+}
+
+// Returns the specification of the trained tokenizer.
+std::string train(const TokenizeArguments& a) {
+  const std::string path = a.train_prefix + ".model";
+  OutputFile file(path);
+  for (const std::string& input : a.inputs) {
+    if (std::filesystem::exists(input) && !std::filesystem::is_regular_file(input)) {
+      throw_user_error(
+          "meshtrain tokenize --train-sentencepiece: the input \"{}\" is no file but a pipe or folder; "
+          "training reads its input more than once.",
+          input);
+    }
+  }
+  SentencePieceTraining options;
+  options.vocab = a.vocab;
+  options.type = a.train_type;
+  options.threads = a.threads > 0 ? a.threads : available_cores();
+  const auto open_lines = [&]() -> LineSource {
+    auto lines = std::make_shared<CorpusLines>(a.inputs, a.text_field);
+    return [lines](std::string& line) { return lines->next(line); };
+  };
+  const std::string model = train_sentencepiece(open_lines, options, fmt::format("\"{}\"", a.inputs.front()));
+  file.write(std::as_bytes(std::span(model)));
+  file.finish();
+  file.commit();
+  fmt::print("{}: SentencePiece {}, vocabulary {}\n", path, a.train_type, a.vocab);
+  return "sentencepiece:" + path;
+}
+
+void run(TokenizeArguments a) {
+  check_arguments(a);
+  if (!a.train_prefix.empty()) a.tokenizer = train(a);
+  if (a.out.empty()) return;
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(a.tokenizer, a.eod);
+  CorpusOptions options;
+  options.text_field = a.text_field;
+  options.threads = a.threads;
+  Progress progress;
+  const CorpusStats stats =
+      tokenize_to_files(a.inputs, *tokenizer, options, a.out,
+                        [&](const CorpusStats& s, std::int64_t total_bytes) { progress(s, total_bytes); });
+  progress.clear();
+  const double seconds = progress.seconds();
+  if (stats.malformed_lines > 0) fmt::print(stderr, "{}\n", malformed_report(stats));
+  if (stats.empty_documents > 0)
+    fmt::print(stderr, "{} empty documents were left out\n", stats.empty_documents);
+  fmt::print("{}: {} documents, {} tokens, {:.3f} bytes/token, vocabulary {}, {}, {:.1f} MB/s\n", a.out,
+             stats.documents, stats.tokens,
+             static_cast<double>(stats.text_bytes) / static_cast<double>(stats.tokens), tokenizer->vocab_size(),
+             name_of(token_type_for(tokenizer->vocab_size())),
+             static_cast<double>(stats.input_bytes) / 1e6 / std::max(seconds, 1e-9));
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app) {
+  auto arguments = std::make_shared<TokenizeArguments>();
+  CLI::App* command = app.add_subcommand("tokenize", "Turn text into token files (Megatron's .bin and .idx)");
+  command->footer(
+      "A text file is one document; .jsonl holds one a line. Each document gets one end-of-document token.");
+  command->add_option("IN", arguments->inputs, "text or .jsonl files")->required();
+  command->add_option("--out", arguments->out, "write PREFIX.bin and PREFIX.idx")->type_name("PREFIX");
+  command->add_option("--tokenizer", arguments->tokenizer,
+                      "bytes, sentencepiece:FILE, or a Hugging Face tokenizer.json");
+  command->add_option("--eod", arguments->eod,
+                      "the token that ends a document, where the usual one is missing");
+  command
+      ->add_option("--train-sentencepiece", arguments->train_prefix,
+                   "train MODEL_PREFIX.model on the input first, and use it")
+      ->type_name("MODEL_PREFIX");
+  command->add_option("--vocab", arguments->vocab, "vocabulary of the trained model")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--model-type", arguments->train_type, "of the trained model")
+      ->check(CLI::IsMember({"bpe", "unigram"}))
+      ->capture_default_str();
+  command->add_option("--threads", arguments->threads, "default: all cores")->check(CLI::PositiveNumber);
+  command->add_option("--text-field", arguments->text_field, "field of .jsonl that holds the text")
+      ->capture_default_str();
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace meshtrain::cli

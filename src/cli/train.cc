@@ -1,0 +1,30 @@
+#include <memory>
+
+#include "cli/commands.h"
+#include "train/run.h"
+
+namespace meshtrain::cli {
+
+void add_train(CLI::App& app) {
+  struct Arguments {
+    ConfigArguments config;
+    RunOptions options;
+  };
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("train", "Trains a model as a config says");
+  add_config_arguments(*command, arguments->config);
+  command->add_flag("--resume", arguments->options.resume,
+                    "Go on from the newest checkpoint in checkpoint.dir, if there is one");
+  command->add_option("--resume-from", arguments->options.resume_from, "Go on from this checkpoint");
+  command
+      ->add_option("--stop-at-step", arguments->options.stop_at_step,
+                   "Save and stop after this step; the schedule stays that of train.steps")
+      ->check(CLI::PositiveNumber);
+  command->callback([arguments] {
+    install_stop_handler();
+    arguments->options.stop_requested = stop_requested;
+    run_training(load(arguments->config), arguments->options);
+  });
+}
+
+}  // namespace meshtrain::cli

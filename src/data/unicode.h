@@ -1,0 +1,35 @@
+// The little of Unicode that tokenizers need. Character classes are those of utf8proc's Unicode version;
+// characters assigned later count as unassigned.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace meshtrain {
+
+// `text` itself when it is well-formed UTF-8, else a copy in `storage` where each maximal ill-formed part
+// is one U+FFFD (Unicode 14, section 3.9; what Rust's from_utf8_lossy and Python's errors="replace" do).
+std::string_view valid_utf8(std::string_view text, std::string& storage);
+
+struct CodePoint {
+  char32_t value;
+  std::size_t length;  // bytes
+};
+// The code point that starts at text[at], at < text.size(); `text` is well-formed UTF-8.
+CodePoint code_point_at(std::string_view text, std::size_t at);
+// The one that ends before text[end], end > 0.
+CodePoint code_point_before(std::string_view text, std::size_t end);
+void append_utf8(char32_t value, std::string& text);
+
+bool is_space(char32_t value);   // property White_Space
+bool is_letter(char32_t value);  // general category L
+bool is_number(char32_t value);  // general category N
+bool is_word(char32_t value);    // \w of Unicode Technical Standard 18, annex C
+
+enum class Normalization : std::uint8_t { kNfc, kNfd, kNfkc, kNfkd };
+// `text` (well-formed) itself when it is known to be in the form already, else its normal form in `storage`.
+std::string_view normalize(std::string_view text, Normalization form, std::string& storage);
+
+}  // namespace meshtrain

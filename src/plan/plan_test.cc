@@ -1,0 +1,90 @@
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "train/assembly.h"
+#include "train/step.h"
+
+namespace meshtrain {
+namespace {
+
+Config small_config(Architecture arch, DType compute, RecomputePolicy recompute, std::int64_t layers) {
+  Config config;
+  config.model = {.arch = arch,
+                  .layers = layers,
+                  .hidden = 48,
+                  .heads = 4,
+                  .kv_heads = arch == Architecture::kGpt2 ? 4 : 2,
+                  .head_dim = 12,
+                  .ffn_hidden = 100,
+                  .vocab = 300,
+                  .context = 40,
+                  .tie_embeddings = arch == Architecture::kGpt2};
+  config.data.seq_len = 33;
+  config.train.micro_batch = 3;
+  config.train.global_batch = 6;
+  config.precision.compute = compute;
+  config.recompute = recompute;
+  config.machine.threads = 2;
+  return config;
+}
+
+template <class Body>
+void for_each_config(const Body& body) {
+  for (const Architecture arch : {Architecture::kGpt2, Architecture::kLlama}) {
+    for (const DType compute : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const auto recompute :
+           {RecomputePolicy::kNone, RecomputePolicy::kSelective, RecomputePolicy::kFull}) {
+        for (const std::int64_t layers : {1, 3}) body(small_config(arch, compute, recompute, layers));
+      }
+    }
+  }
+}
+
+// A real step fills the real arenas to the last planned byte, and an evaluation no further.
+TEST(Plan, EqualsWhatARealStepUses) {
+  for_each_config([](const Config& config) {
+    const Plan plan = make_plan(config);
+    const std::unique_ptr<Device> device = make_cpu_device();
+    Assembly assembly(config, *device, measure_arenas(config));
+    assembly.initialize();
+    const std::vector<std::int32_t> tokens(static_cast<std::size_t>(6 * 33), 1);
+    train_step(assembly, {.tokens = tokens, .targets = tokens}, 1e-3, 1);
+    EXPECT_EQ(assembly.peak_memory(), plan.memory);
+    eval_step(assembly,
+              {.tokens = std::span(tokens).first(3 * 33), .targets = std::span(tokens).first(3 * 33)});
+    EXPECT_EQ(assembly.peak_memory(), plan.memory);
+    std::int64_t parameters = 0;
+    for (const LayerProfile& layer : plan.layers) parameters += layer.parameters;
+    EXPECT_EQ(parameters, plan.parameters);
+    EXPECT_EQ(plan.parameters, parameter_count(config.model));
+  });
+}
+
+TEST(Plan, PublishedShapesHaveTheirPublishedSizes) {
+  for (const std::string& name : preset_names()) {
+    Config config;
+    config.model = preset(name);
+    if (config.model.vocab == 0) continue;
+    config.data.seq_len = 64;
+    config.train.micro_batch = config.train.global_batch = 1;
+    EXPECT_EQ(make_plan(config).parameters, parameter_count(config.model)) << name;
+  }
+}
+
+// Mixed precision keeps 2 bytes of weight, 4 of gradient, 4 of master and 8 of AdamW state a parameter.
+TEST(Plan, BytesAParameter) {
+  Config config;
+  config.model = preset("llama-3-8b");
+  config.data.seq_len = 64;
+  config.train.micro_batch = config.train.global_batch = 1;
+  const MemoryUse use = make_plan(config).memory;
+  constexpr std::int64_t kParameters = 8'030'261'248;
+  EXPECT_EQ(use[MemoryCategory::kParameters], 2 * kParameters);
+  EXPECT_EQ(use[MemoryCategory::kGradients], 4 * kParameters);
+  EXPECT_EQ(use[MemoryCategory::kMaster], 4 * kParameters);
+  EXPECT_EQ(use[MemoryCategory::kOptimizer], 8 * kParameters);
+}
+
+}  // namespace
+}  // namespace meshtrain

@@ -1,0 +1,118 @@
+#include "telemetry/metrics.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/number_text.h"
+
+namespace meshtrain {
+namespace {
+
+std::string number(double value) {
+  return std::isfinite(value) ? number_text(value) : "null";
+}
+std::string number(const std::optional<double>& value) {
+  return value ? number(*value) : "null";
+}
+
+std::optional<std::int64_t> step_of_line(std::string_view line) {
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return std::nullopt;
+  return json["step"].get<std::int64_t>();
+}
+
+}  // namespace
+
+std::string to_json_line(const StepMetrics& m) {
+  return fmt::format(
+      R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "tokens_per_second": {}, )"
+      R"("step_seconds": {}, "mfu": {}, "skipped": {}}})",
+      m.step, number(m.loss), number(m.grad_norm), number(m.lr), m.tokens, number(m.tokens_per_second),
+      number(m.step_seconds), number(m.mfu), m.skipped);
+}
+
+std::string to_json_line(const EvalMetrics& m) {
+  return fmt::format(R"({{"step": {}, "eval_loss": {}, "eval_bits_per_byte": {}}})", m.step, number(m.loss),
+                     number(m.bits_per_byte));
+}
+
+std::size_t kept_bytes(std::string_view text, std::int64_t step) {
+  std::size_t begin = 0;
+  for (;;) {
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string_view::npos) return begin;
+    // A line that is not ours stays: steps ascend, so it says nothing about where to cut.
+    const std::optional<std::int64_t> found = step_of_line(text.substr(begin, end - begin));
+    if (found && *found > step) return begin;
+    begin = end + 1;
+  }
+}
+
+bool has_evaluation(const std::string& path, std::int64_t step) {
+  if (access(path.c_str(), R_OK) != 0) return false;
+  const MappedFile file = MappedFile::open(path, "the metrics file");
+  const std::string_view text = file.text();
+  for (std::size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string_view::npos;
+       begin = end + 1) {
+    const std::string_view line = text.substr(begin, end - begin);
+    if (line.find("\"eval_loss\"") != std::string_view::npos && step_of_line(line) == step) return true;
+  }
+  return false;
+}
+
+MetricsFile::MetricsFile(const std::string& path, std::optional<std::int64_t> resumed_step) : path_(path) {
+  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw_user_error("cannot open the metrics file {}: {}.", path, std::strerror(errno));
+  try {
+    const std::size_t kept =
+        resumed_step ? kept_bytes(MappedFile::open(path, "the metrics file").text(), *resumed_step) : 0;
+    // EINVAL: a pipe or a device has no length.
+    if (ftruncate(descriptor_, static_cast<off_t>(kept)) != 0 && errno != EINVAL) {
+      throw_user_error("cannot shorten the metrics file {}: {}.", path, std::strerror(errno));
+    }
+  } catch (...) {
+    close(descriptor_);
+    throw;
+  }
+}
+
+MetricsFile::~MetricsFile() {
+  close(descriptor_);
+}
+
+void MetricsFile::append(const StepMetrics& metrics) {
+  append_line(to_json_line(metrics));
+}
+void MetricsFile::append(const EvalMetrics& metrics) {
+  append_line(to_json_line(metrics));
+}
+
+void MetricsFile::append_line(std::string line) {
+  line += '\n';
+  std::string_view left = line;
+  while (!left.empty()) {
+    const ssize_t written = write(descriptor_, left.data(), left.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      throw_run_error("cannot write to {}: {}.", path_, std::strerror(written < 0 ? errno : ENOSPC));
+    }
+    left.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void MetricsFile::sync() {
+  // EINVAL: a pipe or a device has nothing to sync.
+  if (fdatasync(descriptor_) != 0 && errno != EINVAL) {
+    throw_run_error("cannot sync {}: {}.", path_, std::strerror(errno));
+  }
+}
+
+}  // namespace meshtrain

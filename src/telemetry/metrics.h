@@ -1,0 +1,67 @@
+// metrics.jsonl: what each step of a run gave, one JSON object a line, for programs to read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace meshtrain {
+
+struct StepMetrics {
+  std::int64_t step = 0;           // from 1
+  double loss = 0.0;               // mean over the unmasked tokens of the global batch
+  double grad_norm = 0.0;          // global, before clipping
+  double lr = 0.0;                 // that the step used
+  std::int64_t tokens = 0;         // trained on so far, this step's included
+  double tokens_per_second = 0.0;  // of this step
+  double step_seconds = 0.0;
+  std::optional<double> mfu;  // 0 … 1; absent when no peak is known
+  bool skipped = false;       // fp16 overflow: nothing was updated
+};
+
+struct EvalMetrics {
+  std::int64_t step = 0;                // steps done when it was evaluated
+  double loss = 0.0;                    // mean over the evaluated tokens
+  std::optional<double> bits_per_byte;  // absent when the number of bytes is not known
+};
+
+// One line without its end: {"step": 1, "loss": …, "grad_norm": …, "lr": …, "tokens": …, "tokens_per_second":
+// …, "step_seconds": …, "mfu": …, "skipped": false}, and {"step": 1, "eval_loss": …, "eval_bits_per_byte": …}.
+// Numbers have the fewest digits that read back to the same bits. JSON has no infinity and no NaN: a value
+// that is absent or not finite is null.
+std::string to_json_line(const StepMetrics& metrics);
+std::string to_json_line(const EvalMetrics& metrics);
+
+// The file, held open for the run. Each line is handed to the operating system at once, so that a kill loses
+// none. Errors while writing are RunErrors that name the file. Used by one thread.
+class MetricsFile {
+ public:
+  // A run that goes on from `resumed_step` keeps the lines up to it and cuts the later ones, which it will
+  // write again; a new run (nullopt) begins an empty file. The folder must exist. Throws UserError when the
+  // file cannot be opened.
+  MetricsFile(const std::string& path, std::optional<std::int64_t> resumed_step);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+
+  void append(const StepMetrics& metrics);
+  void append(const EvalMetrics& metrics);
+  // The lines so far survive a crash of the machine: for use before a checkpoint is committed.
+  void sync();
+
+ private:
+  void append_line(std::string line);
+
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+// Whether the file at `path` holds the evaluation after `step`; false when there is no file.
+bool has_evaluation(const std::string& path, std::int64_t step);
+
+// Bytes at the start of `text`, the contents of a metrics file, that a run resumed from `step` keeps: whole
+// lines before the first of a later step. A last line that a crash cut short is not kept.
+std::size_t kept_bytes(std::string_view text, std::int64_t step);
+
+}  // namespace meshtrain

@@ -1,0 +1,47 @@
+// The rate of matrix products that this machine reaches: what MFU is measured against, and the finder
+// behind `meshtrain bench matmul`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace meshtrain {
+
+struct MatmulShape {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+};
+
+struct MatmulTiming {
+  MatmulShape shape;
+  std::vector<double> seconds;  // one a timed repetition
+  // TFLOP/s of the mean, median and shortest time.
+  double mean_tflops() const;
+  double median_tflops() const;
+  double best_tflops() const;
+};
+
+struct MatmulBenchOptions {
+  DType dtype = DType::kBF16;
+  int threads = 1;
+  int warmup = 2;
+  int repeats = 10;
+  // Written and read between repetitions, so that no operand is found in a cache; 0: no flush.
+  std::int64_t flush_bytes = 0;
+  // Ends the measurement before the repetition after the one that passes it; 0: no limit.
+  double seconds_limit = 0.0;
+};
+
+// c[m, n] = a[m, k]·b[n, k]ᵀ as a linear layer's forward pass computes it, on random normal operands.
+// `stop` is asked between repetitions; an empty result means that it said yes before the first.
+MatmulTiming time_matmul(const MatmulShape& shape, const MatmulBenchOptions& options,
+                         const std::function<bool()>& stop);
+
+// TFLOP/s of the best of a few large shapes, in about a second.
+double quick_peak_tflops(DType dtype, int threads);
+
+}  // namespace meshtrain

@@ -1,0 +1,123 @@
+#include "train/checkpointing.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "ops/elementwise.h"
+
+namespace meshtrain {
+namespace {
+
+std::string state_tensor_name(const Param& param, std::string_view state) {
+  return fmt::format("{}.{}", param.decl.name, state);
+}
+
+std::vector<std::string> lines_of_model_section(const ModelSpec& spec) {
+  Config config;
+  config.model = spec;
+  std::istringstream text(to_toml(config));
+  std::vector<std::string> lines;
+  bool inside = false;
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with('[')) inside = line == "[model]";
+    if (inside && line.find('=') != std::string::npos) lines.push_back(line);
+  }
+  return lines;
+}
+
+// Shapes alone do not tell models apart: the same matrices serve 4 heads and 8.
+void check_same_model(const ModelSpec& here, const Checkpoint& checkpoint) {
+  const ModelSpec there = config_of(checkpoint).model;
+  if (here == there) return;
+  const std::vector<std::string> mine = lines_of_model_section(here);
+  const std::vector<std::string> theirs = lines_of_model_section(there);
+  for (std::size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i) {
+    if (mine[i] == theirs[i]) continue;
+    throw_user_error(
+        "{} is a checkpoint of another model: it has {} where the config has {}; use that model's config, or "
+        "another "
+        "checkpoint.dir",
+        checkpoint.path(), theirs[i], mine[i]);
+  }
+  throw_user_error("{} is a checkpoint of another model", checkpoint.path());
+}
+
+}  // namespace
+
+CheckpointContents checkpoint_contents(const Assembly& assembly, const RunPosition& position) {
+  CheckpointContents contents;
+  contents.step = position.step;
+  const auto state_names = assembly.optimizer->state_names();
+  for (const Param& param : assembly.params.params()) {
+    contents.model.push_back({.name = param.decl.name,
+                              .dtype = DType::kF32,
+                              .shape = param.decl.shape,
+                              .data = assembly.params.master(param).raw()});
+    for (std::size_t i = 0; i < state_names.size(); ++i) {
+      contents.optimizer.push_back({.name = state_tensor_name(param, state_names[i]),
+                                    .dtype = DType::kF32,
+                                    .shape = param.decl.shape,
+                                    .data = assembly.optimizer_state(param, i).raw()});
+    }
+  }
+  contents.state = {{"updates", position.updates},
+                    {"position", position.position},
+                    {"optimizer", std::string(assembly.optimizer->name())},
+                    {"config", to_toml(assembly.config())}};
+  if (assembly.loss_scaler) {
+    const LossScaler::State& scaler = assembly.loss_scaler->state();
+    contents.state["loss_scaler"] = {{"scale", scaler.scale}, {"good_steps", scaler.good_steps}};
+  }
+  return contents;
+}
+
+Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides) {
+  return parse_config(checkpoint.state().at("config").get<std::string>(), checkpoint.path(), overrides);
+}
+
+RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
+  check_same_model(assembly.config().model, checkpoint);
+  const nlohmann::json& state = checkpoint.state();
+  if (const auto saved = state.at("optimizer").get<std::string>(); saved != assembly.optimizer->name()) {
+    throw_user_error("{} holds the state of optimizer {}, and optimizer.name is \"{}\"; set it back to go on",
+                     checkpoint.path(), saved, assembly.optimizer->name());
+  }
+  std::vector<TensorDestination> model;
+  std::vector<TensorDestination> optimizer;
+  const CheckpointContents here = checkpoint_contents(assembly, {});
+  const auto destination = [](const NamedTensor& t) {
+    return TensorDestination{
+        .name = t.name, .dtype = t.dtype, .shape = t.shape, .data = const_cast<void*>(t.data)};
+  };
+  for (const NamedTensor& tensor : here.model) model.push_back(destination(tensor));
+  for (const NamedTensor& tensor : here.optimizer) optimizer.push_back(destination(tensor));
+  read_tensors(checkpoint.model(), model);
+  read_tensors(checkpoint.optimizer(), optimizer);
+  assembly.params.refresh_weights(assembly.stream);
+  if (assembly.loss_scaler && state.contains("loss_scaler")) {
+    const nlohmann::json& scaler = state.at("loss_scaler");
+    assembly.loss_scaler->restore({.scale = scaler.at("scale"), .good_steps = scaler.at("good_steps")});
+  }
+  return {.step = checkpoint.step(), .updates = state.at("updates"), .position = state.at("position")};
+}
+
+void load_weights(ParamStore& params, Stream& stream, const ModelSpec& spec, const Checkpoint& checkpoint) {
+  check_same_model(spec, checkpoint);
+  std::vector<float> values;
+  for (const Param& param : params.params()) {
+    values.resize(static_cast<std::size_t>(param.numel()));
+    const SafetensorsEntry* entry = checkpoint.model().find(param.decl.name);
+    if (entry == nullptr || entry->dtype != DType::kF32 ||
+        entry->data.size() != values.size() * sizeof(float)) {
+      throw_user_error("{} has no fp32 tensor {} of {} elements: it is of another model",
+                       checkpoint.model().name(), param.decl.name, param.numel());
+    }
+    std::memcpy(values.data(), entry->data.data(), entry->data.size());
+    ops::cast(stream, Tensor(values.data(), DType::kF32, param.decl.shape), params.weight(param));
+  }
+}
+
+}  // namespace meshtrain

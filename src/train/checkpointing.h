@@ -1,0 +1,37 @@
+// What a run puts into its checkpoints, and how it goes on from one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_writer.h"
+#include "optim/loss_scale.h"
+#include "train/assembly.h"
+
+namespace meshtrain {
+
+// Where a run stands between two steps.
+struct RunPosition {
+  std::int64_t step = 0;      // steps done, skipped ones included
+  std::int64_t updates = 0;   // updates applied
+  std::int64_t position = 0;  // next global sample index
+  friend bool operator==(const RunPosition&, const RunPosition&) = default;
+};
+
+// Tensors point into the assembly's memory.
+CheckpointContents checkpoint_contents(const Assembly& assembly, const RunPosition& position);
+
+// Fills masters, weights, optimizer state and loss scale. Throws UserError when the checkpoint is of
+// another model or optimizer.
+RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint);
+
+// The config that the checkpoint's run was started with, changed by overrides "section.key=value".
+Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides = {});
+
+// Weights only, rounded to the store's compute dtype. Throws UserError for another model.
+void load_weights(ParamStore& params, Stream& stream, const ModelSpec& spec, const Checkpoint& checkpoint);
+
+}  // namespace meshtrain

@@ -1,0 +1,217 @@
+#include "train/config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <span>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "train/config_defaults.h"
+#include "train/config_fields.h"
+#include "train/config_validate.h"
+
+namespace meshtrain {
+namespace {
+
+// Where a value was said: "run.toml, line 3" or "-s model.heads=4".
+using Origin = std::string;
+
+struct Assignment {
+  const toml::node* node = nullptr;  // null: not said
+  Origin origin;
+};
+
+// What the file and the overrides say, one entry a config_fields() entry. Owns the parsed text.
+struct Assignments {
+  std::vector<Assignment> of_field = std::vector<Assignment>(config_fields().size());
+  std::vector<toml::table> documents;
+
+  bool has(std::string_view full_name) const {
+    const auto fields = config_fields();
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      if (fields[i].full_name() == full_name) return of_field[i].node != nullptr;
+    }
+    check(false, "a key that is not in the table");
+    return false;
+  }
+};
+
+Origin line_of(const std::string& file, const toml::node& node) {
+  return fmt::format("{}, line {}", file, node.source().begin.line);
+}
+
+// Non-ASCII and control characters of a mistyped key are not worth repeating in full.
+std::string shown(std::string_view name) {
+  return name.size() > 60 ? std::string(name.substr(0, 60)) + "…" : std::string(name);
+}
+
+[[noreturn]] void throw_unknown_section(const Origin& origin, std::string_view section) {
+  std::vector<std::string> sections;
+  for (const ConfigField& field : config_fields()) {
+    if (field.key == section) {
+      throw_user_error("{}: \"{}\" stands outside of any section; did you mean {}?", origin, shown(section),
+                       field.full_name());
+    }
+    if (sections.empty() || sections.back() != field.section) sections.emplace_back(field.section);
+  }
+  throw_user_error("{}: unknown section [{}]; the nearest known one is [{}]. Sections: {}.", origin,
+                   shown(section), nearest(section, sections), fmt::join(sections, ", "));
+}
+
+// The same key in another section first, then the nearest spelling, the key's own section before others.
+[[noreturn]] void throw_unknown_key(const Origin& origin, std::string_view section, std::string_view key) {
+  std::vector<const ConfigField*> candidates;
+  for (const ConfigField& field : config_fields()) candidates.push_back(&field);
+  std::stable_partition(candidates.begin(), candidates.end(),
+                        [&](const ConfigField* field) { return field->section == section; });
+  const ConfigField* best = *std::min_element(candidates.begin(), candidates.end(), [&](auto* a, auto* b) {
+    return edit_distance(key, a->key) < edit_distance(key, b->key);
+  });
+  throw_user_error("{}: unknown key {}.{}; the nearest known key is {}. docs/config.md lists every key.",
+                   origin, section, shown(key), best->full_name());
+}
+
+bool known_section(std::string_view section) {
+  return std::any_of(config_fields().begin(), config_fields().end(),
+                     [&](const ConfigField& field) { return field.section == section; });
+}
+
+std::size_t index_of_field(const Origin& origin, std::string_view section, std::string_view key) {
+  if (!known_section(section)) throw_unknown_section(origin, section);
+  const auto fields = config_fields();
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (fields[i].section == section && fields[i].key == key) return i;
+  }
+  throw_unknown_key(origin, section, key);
+}
+
+void collect(const toml::table& document, const std::string& file, Assignments& assignments) {
+  for (const auto& [section_key, section_node] : document) {
+    const std::string_view section = section_key.str();
+    const Origin section_origin = line_of(file, section_node);
+    if (!known_section(section)) throw_unknown_section(section_origin, section);
+    const toml::table* table = section_node.as_table();
+    if (table == nullptr) {
+      throw_user_error("{}: \"{}\" is a section: write [{}] on a line of its own, and its keys below.",
+                       section_origin, section, section);
+    }
+    for (const auto& [key, node] : *table) {
+      const Origin origin = line_of(file, node);
+      assignments.of_field[index_of_field(origin, section, key.str())] = {&node, origin};
+    }
+  }
+}
+
+// The value of an override: what TOML reads there, or a bare word where the key takes text. The result
+// holds it under "value"; nullopt: neither.
+std::optional<toml::table> override_value(const ConfigField& field, const std::string& text) {
+  toml::table bare;
+  bare.insert("value", text);
+  try {
+    toml::table parsed = toml::parse("value = " + text);
+    // "-s data.train=2024" names a file.
+    if (field.type != "string" || parsed["value"].is_string()) return parsed;
+  } catch (const toml::parse_error&) {  // a bare word, if anything
+  }
+  if (!field.takes_text) return std::nullopt;
+  return bare;
+}
+
+bool is_utf8(const std::string& text) {
+  try {
+    return toml::parse("# " + text).empty();
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
+void collect_override(const std::string& text, Assignments& assignments) {
+  const Origin origin = "-s " + shown(text);
+  const std::size_t equals = text.find('=');
+  const std::size_t dot = text.find('.');
+  if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
+    throw_user_error("{}: an override has the form -s section.key=value, as in -s optimizer.lr=1e-3.", origin);
+  }
+  // One line of valid text, so that config.toml can say what was said here.
+  if (text.find_first_of("\n\r") != std::string::npos || !is_utf8(text)) {
+    throw_user_error("{}: an override is one line of UTF-8 text without control characters.", origin);
+  }
+  const std::size_t index =
+      index_of_field(origin, std::string_view(text).substr(0, dot), text.substr(dot + 1, equals - dot - 1));
+  const ConfigField& field = config_fields()[index];
+  std::optional<toml::table> value = override_value(field, text.substr(equals + 1));
+  if (!value) {
+    throw_user_error("{}: {} expects {}, found {}.", origin, field.full_name(), field.type,
+                     shown(text.substr(equals + 1)));
+  }
+  assignments.documents.push_back(std::move(*value));
+  assignments.of_field[index] = {assignments.documents.back().get("value"), origin};
+}
+
+// Puts in front where the key was said that a complaint begins with.
+std::string located(const std::string& complaint, const std::string& file, const Assignments& said) {
+  const std::string key = complaint.substr(0, complaint.find(' '));
+  for (std::size_t i = 0; i < said.of_field.size(); ++i) {
+    if (said.of_field[i].node != nullptr && config_fields()[i].full_name() == key) {
+      return said.of_field[i].origin + ": " + complaint;
+    }
+  }
+  return file + ": " + complaint;
+}
+
+std::string read_config_file(const std::string& path) {
+  constexpr std::streamsize kMostBytes = 1 << 20;
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(static_cast<std::size_t>(kMostBytes), '\0');
+  if (file) file.read(text.data(), kMostBytes);
+  if (!file.is_open() || file.bad()) {
+    throw_user_error("cannot read the config {}: {}.", path, errno != 0 ? std::strerror(errno) : "not a file");
+  }
+  if (!file.eof()) throw_user_error("{} is larger than a mebibyte: this is not a config.", path);
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+}  // namespace
+
+Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
+  Assignments said;
+  said.documents.reserve(overrides.size() + 1);  // assignments point into it
+  try {
+    said.documents.push_back(toml::parse(text, name));
+  } catch (const toml::parse_error& error) {
+    throw_user_error("{}, line {}: this is not TOML: {}", name, error.source().begin.line, error.description());
+  }
+  collect(said.documents[0], name, said);
+  for (const std::string& text_of_override : overrides) collect_override(text_of_override, said);
+
+  Config config;
+  const auto fields = config_fields();
+  for (std::size_t i = 0; i < fields.size(); ++i) {  // the preset comes first in the table
+    const Assignment& assignment = said.of_field[i];
+    if (assignment.node == nullptr) continue;
+    const std::string problem = fields[i].set(config, *assignment.node);
+    if (!problem.empty()) throw_user_error("{}: {} {}.", assignment.origin, fields[i].full_name(), problem);
+  }
+  try {
+    fill_in_defaults(config, [&](std::string_view key) { return said.has(key); });
+    validate_but_vocabulary(config);
+  } catch (const UserError& error) {
+    throw UserError(located(error.what(), name, said));
+  }
+  return config;
+}
+
+Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse_config(read_config_file(path), path, overrides);
+}
+
+}  // namespace meshtrain

@@ -1,0 +1,220 @@
+#include "train/config_fields.h"
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+#include "train/config_field_kinds.h"
+#include "train/config_value.h"
+
+namespace meshtrain {
+namespace {
+
+ConfigField peak_tflops() {
+  ConfigField result;
+  result.section = "machine";
+  result.key = "peak_tflops";
+  result.type = "\"measure\", \"off\" or a number";
+  result.meaning =
+      "Peak of the matrix product in TFLOP/s that MFU is a fraction of: measured when the run starts, not "
+      "reported, or given.";
+  result.takes_text = true;
+  result.set = [](Config& config, const toml::node& node) -> std::string {
+    double& out = config.machine.peak_tflops;
+    if (const auto* text = node.as_string()) {
+      if (text->get() == "measure") return out = -1.0, "";
+      if (text->get() == "off") return out = 0.0, "";
+    }
+    const std::optional<double> value = number(node);
+    if (!value || !(*value > 0.0) || !std::isfinite(*value))
+      return mismatch("\"measure\", \"off\" or a number above 0", node);
+    out = *value;
+    return "";
+  };
+  result.get = [](const Config& config) -> std::string {
+    const double value = config.machine.peak_tflops;
+    if (value < 0.0) return "\"measure\"";
+    return value == 0.0 ? "\"off\"" : to_text(value);
+  };
+  return result;
+}
+
+const std::vector<std::string> kPipelines = {"1f1b", "gpipe", "interleaved", "zb-h1"};
+
+void add_model(std::vector<ConfigField>& fields) {
+  const auto model = [](auto... members) { return at(&Config::model, members...); };
+  const auto rope = [](auto member) { return at(&Config::model, &ModelSpec::rope_scaling, member); };
+  ConfigField preset = field("model", "preset", at(&Config::preset),
+                             "A published shape by name; the section's other keys change it.", "none");
+  const auto store_preset = preset.set;
+  preset.set = [store_preset](Config& config, const toml::node& node) -> std::string {
+    if (node.is_string() && node.as_string()->get().empty()) return "";
+    std::string problem = checked_choice(node, preset_names());
+    if (problem.empty()) problem = store_preset(config, node);
+    if (problem.empty()) config.model = meshtrain::preset(config.preset);
+    return problem;
+  };
+  fields.push_back(preset);
+  fields.push_back(enumeration("model", "arch", std::vector{Architecture::kGpt2, Architecture::kLlama},
+                               model(&ModelSpec::arch), "Architecture.", "`\"llama\"`"));
+  fields.push_back(field("model", "layers", model(&ModelSpec::layers), "Transformer blocks.", "required"));
+  fields.push_back(
+      field("model", "hidden", model(&ModelSpec::hidden), "Width of the residual stream.", "required"));
+  fields.push_back(field("model", "heads", model(&ModelSpec::heads), "Query heads.", "required"));
+  fields.push_back(field("model", "kv_heads", model(&ModelSpec::kv_heads),
+                         "Key-value heads; divides heads. gpt2: equal to heads.", "heads"));
+  fields.push_back(field("model", "head_dim", model(&ModelSpec::head_dim), "Width of a head; even for llama.",
+                         "hidden / heads"));
+  fields.push_back(field("model", "ffn_hidden", model(&ModelSpec::ffn_hidden), "Inner width of the MLP.",
+                         "gpt2: 4 · hidden; llama: 8/3 · hidden rounded up to a multiple of 64"));
+  fields.push_back(field("model", "vocab", model(&ModelSpec::vocab), "Tokens in the vocabulary.",
+                         "0: as many as the tokenizer has"));
+  fields.push_back(
+      field("model", "context", model(&ModelSpec::context), "Longest sequence, in tokens.", "data.seq_len"));
+  fields.push_back(field("model", "tie_embeddings", model(&ModelSpec::tie_embeddings),
+                         "Whether the output layer is the token embedding.", "gpt2: true; llama: false"));
+  fields.push_back(field("model", "norm_eps", model(&ModelSpec::norm_eps), "Added to the variance in norms."));
+  fields.push_back(llama_field("rope_theta", model(&ModelSpec::rope_theta), "Base of the rotary frequencies."));
+  fields.push_back(llama_field("rope_scaling_factor", rope(&RopeScaling::factor),
+                               "Llama 3.1's frequency scaling; 1 is none."));
+  fields.push_back(llama_field("rope_low_freq_factor", rope(&RopeScaling::low_freq_factor),
+                               "Wavelengths above rope_original_context / this are scaled in full."));
+  fields.push_back(llama_field("rope_high_freq_factor", rope(&RopeScaling::high_freq_factor),
+                               "Wavelengths below rope_original_context / this are left alone."));
+  fields.push_back(llama_field("rope_original_context", rope(&RopeScaling::original_context),
+                               "Context before scaling, in tokens."));
+  fields.push_back(
+      llama_field("qkv_bias", model(&ModelSpec::qkv_bias), "Biases in the QKV projection, as in Qwen2."));
+  fields.push_back(
+      llama_field("qk_norm", model(&ModelSpec::qk_norm), "RMSNorm of each query and key head, as in Qwen3."));
+  fields.push_back(
+      field("model", "init_std", model(&ModelSpec::init_std), "Standard deviation of the initial weights."));
+}
+
+void add_data_and_train(std::vector<ConfigField>& fields) {
+  const auto data = [](auto member) { return at(&Config::data, member); };
+  const auto train = [](auto member) { return at(&Config::train, member); };
+  fields.push_back(
+      field("data", "train", data(&DataConfig::train),
+            "Training data: PREFIX of PREFIX.bin and PREFIX.idx, an llm.c .bin, or a text or .jsonl file.",
+            "required to train"));
+  fields.push_back(field("data", "valid", data(&DataConfig::valid), "The same for evaluation.", "none"));
+  fields.push_back(field("data", "tokenizer", data(&DataConfig::tokenizer),
+                         "`bytes`, `sentencepiece:FILE`, or the FILE of a Hugging Face tokenizer.json."));
+  fields.push_back(field("data", "seq_len", data(&DataConfig::seq_len),
+                         "Tokens in a training sequence; at most model.context."));
+  fields.push_back(field("train", "steps", train(&TrainConfig::steps),
+                         "Optimizer steps in all; a resumed run counts the earlier ones."));
+  fields.push_back(field("train", "global_batch", train(&TrainConfig::global_batch),
+                         "Sequences an optimizer step; a multiple of micro_batch."));
+  fields.push_back(field("train", "micro_batch", train(&TrainConfig::micro_batch),
+                         "Sequences a forward and backward pass: what fits in memory."));
+  fields.push_back(field("train", "seed", train(&TrainConfig::seed),
+                         "Seed of the initial weights and of the order of the data."));
+  fields.push_back(field("train", "grad_clip", train(&TrainConfig::grad_clip),
+                         "Largest global norm of the gradient; 0 is no clipping."));
+  fields.push_back(field("train", "eval_every", train(&TrainConfig::eval_every),
+                         "Steps between evaluations; 0 is only at the end."));
+  fields.push_back(
+      field("train", "eval_batches", train(&TrainConfig::eval_batches), "Micro-batches an evaluation."));
+}
+
+void add_optimizer_and_precision(std::vector<ConfigField>& fields) {
+  const auto optimizer = [](auto member) { return at(&Config::optimizer, member); };
+  const auto precision = [](auto member) { return at(&Config::precision, member); };
+  fields.push_back(choice("optimizer", "name", optimizer_names(), optimizer(&OptimizerConfig::name),
+                          "Update rule, as torch.optim defines it."));
+  fields.push_back(field("optimizer", "lr", optimizer(&OptimizerConfig::lr), "Peak learning rate."));
+  fields.push_back(
+      field("optimizer", "betas", optimizer(&OptimizerConfig::betas), "adam, adamw: decay rates."));
+  fields.push_back(field("optimizer", "eps", optimizer(&OptimizerConfig::eps),
+                         "adam, adamw, rmsprop, adagrad: added to the denominator."));
+  fields.push_back(field("optimizer", "weight_decay", optimizer(&OptimizerConfig::weight_decay),
+                         "adamw: decoupled decay; the others: added to the gradient.",
+                         "adamw: 0.1; the others: 0"));
+  fields.push_back(field("optimizer", "decay_all", optimizer(&OptimizerConfig::decay_all),
+                         "Whether norms and biases decay too."));
+  fields.push_back(field("optimizer", "momentum", optimizer(&OptimizerConfig::momentum),
+                         "momentum, nesterov, rmsprop.", "rmsprop: 0; else 0.9"));
+  fields.push_back(field("optimizer", "alpha", optimizer(&OptimizerConfig::alpha), "rmsprop: decay rate."));
+  fields.push_back(choice("optimizer", "schedule", schedule_names(), optimizer(&OptimizerConfig::schedule),
+                          "Learning rate after the warm-up. `wsd`: constant, then a last decay."));
+  fields.push_back(field("optimizer", "warmup", optimizer(&OptimizerConfig::warmup),
+                         "Steps in which the learning rate rises from 0 to lr."));
+  fields.push_back(field("optimizer", "min_lr", optimizer(&OptimizerConfig::min_lr),
+                         "Learning rate where the schedule ends."));
+  fields.push_back(field("optimizer", "decay_fraction", optimizer(&OptimizerConfig::decay_fraction),
+                         "wsd: part of the run that decays."));
+  fields.push_back(enumeration(
+      "precision", "compute", std::vector{DType::kF32, DType::kBF16, DType::kF16},
+      precision(&PrecisionConfig::compute),
+      "Type of weights and activations in the passes; masters, gradients and reductions are fp32."));
+  fields.push_back(field("precision", "loss_scale", precision(&PrecisionConfig::loss_scale),
+                         "fp16: loss scale at the start."));
+  fields.push_back(field("precision", "loss_scale_window", precision(&PrecisionConfig::loss_scale_window),
+                         "fp16: steps without overflow before the scale doubles."));
+}
+
+void add_mesh(std::vector<ConfigField>& fields) {
+  const auto mesh = [](auto member) { return at(&Config::mesh, member); };
+  fields.push_back(field("mesh", "dp", mesh(&MeshConfig::dp), "Data-parallel ranks. This version: 1."));
+  fields.push_back(field("mesh", "zero", mesh(&MeshConfig::zero),
+                         "ZeRO stage, 0 to 3; with dp = 1 all are the same thing."));
+  fields.push_back(field("mesh", "tp", mesh(&MeshConfig::tp), "Tensor-parallel ranks. This version: 1."));
+  fields.push_back(field("mesh", "sequence_parallel", mesh(&MeshConfig::sequence_parallel),
+                         "Sequence parallelism within tp; nothing to do with tp = 1."));
+  fields.push_back(field("mesh", "pp", mesh(&MeshConfig::pp), "Pipeline stages. This version: 1."));
+  fields.push_back(choice("mesh", "schedule", kPipelines, mesh(&MeshConfig::schedule),
+                          "Pipeline schedule; nothing to order with pp = 1."));
+  fields.push_back(field("mesh", "virtual_stages", mesh(&MeshConfig::virtual_stages),
+                         "Model chunks a stage. This version: 1."));
+  fields.push_back(field("mesh", "cp", mesh(&MeshConfig::cp), "Context-parallel ranks. This version: 1."));
+  fields.push_back(field("mesh", "ep", mesh(&MeshConfig::ep), "Expert-parallel ranks. This version: 1."));
+}
+
+void add_rest(std::vector<ConfigField>& fields) {
+  const auto checkpoint = [](auto member) { return at(&Config::checkpoint, member); };
+  fields.push_back(
+      enumeration("recompute", "policy",
+                  std::vector{RecomputePolicy::kNone, RecomputePolicy::kSelective, RecomputePolicy::kFull},
+                  at(&Config::recompute),
+                  "What the backward pass computes again instead of keeping; never changes a bit."));
+  fields.push_back(choice("numerics", "reduction", {"fast", "tree"}, at(&Config::reduction),
+                          "Order of sums over the batch. This version: `fast`."));
+  fields.push_back(field("checkpoint", "dir", checkpoint(&CheckpointConfig::dir), "Folder of the checkpoints.",
+                         "output.dir/checkpoints"));
+  fields.push_back(field("checkpoint", "every", checkpoint(&CheckpointConfig::every),
+                         "Steps between checkpoints; 0 is only at the end."));
+  fields.push_back(
+      field("checkpoint", "keep", checkpoint(&CheckpointConfig::keep), "Newest checkpoints kept; 0 is all."));
+  fields.push_back(
+      field("checkpoint", "async", checkpoint(&CheckpointConfig::async),
+            "Whether training goes on while a checkpoint is written; needs memory for a copy of it."));
+  fields.push_back(field("output", "dir", at(&Config::output, &OutputConfig::dir),
+                         "Run folder: metrics.jsonl, config.toml and, unless said, the checkpoints."));
+  fields.push_back(peak_tflops());
+  fields.push_back(field("machine", "threads", at(&Config::machine, &MachineConfig::threads),
+                         "Threads of the run; 0 is one for every core it may use. Never changes a bit."));
+}
+
+std::vector<ConfigField> make_fields() {
+  std::vector<ConfigField> fields;
+  add_model(fields);
+  add_data_and_train(fields);
+  add_optimizer_and_precision(fields);
+  add_mesh(fields);
+  add_rest(fields);
+  return fields;
+}
+
+}  // namespace
+
+std::span<const ConfigField> config_fields() {
+  static const std::vector<ConfigField> kFields = make_fields();
+  return kFields;
+}
+
+}  // namespace meshtrain

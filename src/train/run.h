@@ -1,0 +1,25 @@
+// A whole training run: from a config to a run folder.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "train/config.h"
+
+namespace meshtrain {
+
+struct RunOptions {
+  bool resume = false;      // go on from the newest checkpoint; from the start when there is none
+  std::string resume_from;  // go on from this checkpoint instead of the newest
+  std::int64_t stop_at_step =
+      0;  // save and stop after this step, the schedule being that of train.steps; 0: off
+  // Asked after every step; true: save and stop.
+  std::function<bool()> stop_requested = [] { return false; };
+};
+
+// Leaves output.dir with config.toml, metrics.jsonl, checkpoints/ and summary.json. A folder that holds
+// another run is renamed out of the way first, unless this run goes on from it.
+// Throws UserError before the first step, RunError after it.
+void run_training(const Config& config, const RunOptions& options);
+
+}  // namespace meshtrain

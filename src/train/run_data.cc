@@ -1,0 +1,34 @@
+#include "train/run_data.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace meshtrain {
+
+RunData::RunData(const Config& config, const Tokenizer& tokenizer) {
+  if (config.data.train.empty()) {
+    throw_user_error("data.train is not set: name a text file, or token files made by `meshtrain tokenize`");
+  }
+  train_.emplace(open("data.train", config.data.train, /*shuffle=*/true, config, tokenizer));
+  if (!config.data.valid.empty()) {
+    valid_.emplace(open("data.valid", config.data.valid, /*shuffle=*/false, config, tokenizer));
+  }
+}
+
+RunData::Part RunData::open(const std::string& key, const std::string& path, bool shuffle, const Config& config,
+                            const Tokenizer& tokenizer) {
+  try {
+    std::unique_ptr<TokenSource> source = open_token_source(path, &tokenizer);
+    check_vocabulary(*source, config.model.vocab);
+    BatchSampler sampler(*source, {.seq_len = config.data.seq_len,
+                                   .seed = config.train.seed,
+                                   .shuffle = shuffle,
+                                   .vocab = config.model.vocab});
+    return {.source = std::move(source), .sampler = sampler};
+  } catch (const UserError& error) {
+    throw_user_error("{}: {}", key, error.what());
+  }
+}
+
+}  // namespace meshtrain

@@ -1,0 +1,67 @@
+#include "train/run_folder.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.h"
+#include "checkpoint/file_writer.h"
+
+namespace meshtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool holds_run(const fs::path& dir) {
+  for (const char* name : {"metrics.jsonl", "summary.json", "checkpoints"}) {
+    if (fs::exists(dir / name)) return true;
+  }
+  return false;
+}
+
+fs::path without_trailing_slash(const std::string& dir) {
+  const fs::path path = fs::path(dir).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
+std::string set_aside(const fs::path& dir) {
+  for (int i = 1;; ++i) {
+    const fs::path aside = dir.string() + "." + std::to_string(i);
+    if (fs::exists(aside)) continue;
+    fs::rename(dir, aside);
+    return aside.string();
+  }
+}
+
+}  // namespace
+
+std::string prepare_run_folder(const std::string& dir, bool keep) {
+  const fs::path path = without_trailing_slash(dir);
+  std::string aside;
+  try {
+    if (!keep && holds_run(path)) aside = set_aside(path);
+    fs::create_directories(path);
+  } catch (const fs::filesystem_error& error) {
+    throw_user_error(
+        "output.dir = \"{}\" cannot be used as run folder: {}; choose another output.dir or mend it", dir,
+        error.code().message());
+  }
+  if (access(path.c_str(), W_OK | X_OK) != 0) {
+    throw_user_error("output.dir = \"{}\" is not writable; choose another output.dir or change its permissions",
+                     dir);
+  }
+  return aside;
+}
+
+void write_whole_file(const std::string& path, const std::string& text) {
+  const std::string directory = fs::absolute(path).parent_path().string();
+  const std::string temporary = path + ".tmp";
+  FileWriter file(temporary);
+  file.write(std::string_view(text));
+  file.sync_and_close();
+  rename_and_sync(directory, temporary, path);
+}
+
+}  // namespace meshtrain

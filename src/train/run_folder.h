@@ -1,0 +1,16 @@
+// The folder that a run leaves behind.
+#pragma once
+
+#include <string>
+
+namespace meshtrain {
+
+// Creates `dir`. When it already holds a run (metrics.jsonl, summary.json or checkpoints/) and `keep` is
+// false, that run is renamed to the first free DIR.1, DIR.2, …; returns its new name, else "".
+// Throws UserError when the folder cannot be made or written.
+std::string prepare_run_folder(const std::string& dir, bool keep);
+
+// Writes a small file whole or not at all. Throws RunError.
+void write_whole_file(const std::string& path, const std::string& text);
+
+}  // namespace meshtrain

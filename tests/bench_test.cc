@@ -1,0 +1,184 @@
+// `meshtrain bench`: fields, arguments, Ctrl-C. No rate is asserted.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "program.h"
+
+namespace meshtrain {
+namespace {
+
+class Bench : public ProgramTest {
+ protected:
+  static Arguments matmul(const Arguments& more) {
+    return Arguments{"bench", "matmul",     "--warmup", "1",         "--repeats",
+                     "3",     "--flush-mb", "0.5",      "--threads", "1"} +
+           more;
+  }
+
+  void expect_refused(const Arguments& arguments, std::initializer_list<std::string_view> parts) const {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 2) << testing::PrintToString(arguments) << outcome;
+    expect_contains(outcome.err, parts);
+    EXPECT_EQ(outcome.out, "");
+  }
+};
+
+std::vector<std::vector<std::int64_t>> shapes_of(const nlohmann::json& json) {
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const nlohmann::json& row : json["results"]) {
+    shapes.push_back({row["shape"]["m"], row["shape"]["n"], row["shape"]["k"]});
+  }
+  return shapes;
+}
+
+TEST_F(Bench, MatmulReportsEveryShapeAndTheBest) {
+  for (const std::string dtype : {"fp32", "bf16", "fp16"}) {
+    const Outcome outcome =
+        succeed(matmul({"--dtype", dtype, "--m", "8", "16", "--n", "16", "--k", "8:24:8", "--json", "-"}));
+    const nlohmann::json json = nlohmann::json::parse(outcome.out);  // the table goes to stderr
+    expect_contains(outcome.err, {"TFLOP/s", "mean", "median", "best"});
+    EXPECT_EQ(json["dtype"], dtype);
+    EXPECT_EQ(json["threads"], 1);
+    EXPECT_EQ(json["warmup"], 1);
+    EXPECT_EQ(json["repeats"], 3);
+    EXPECT_EQ(json["flush_bytes"], 524288);
+    EXPECT_EQ(json["interrupted"], false);
+    EXPECT_EQ(shapes_of(json),
+              (std::vector<std::vector<std::int64_t>>{
+                  {8, 16, 8}, {8, 16, 16}, {8, 16, 24}, {16, 16, 8}, {16, 16, 16}, {16, 16, 24}}));
+    for (const char* statistic : {"mean", "median", "best"}) {
+      const std::string key = std::string(statistic) + "_tflops";
+      double highest = 0.0;
+      nlohmann::json shape;
+      for (const nlohmann::json& row : json["results"]) {
+        EXPECT_EQ(row["repeats"], 3);
+        EXPECT_GT(row[key], 0.0);
+        EXPECT_LE(row["median_tflops"], row["best_tflops"]);
+        if (row[key] > highest) {
+          highest = row[key];
+          shape = row["shape"];
+        }
+      }
+      EXPECT_EQ(json["maximum"][statistic]["tflops"], highest);
+      EXPECT_EQ(json["maximum"][statistic]["shape"], shape);
+    }
+  }
+}
+
+TEST_F(Bench, RangesIncludeTheirEnd) {
+  const auto ms = [&](const Arguments& sizes) {
+    std::vector<std::int64_t> result;
+    const Arguments all = matmul({"--json", "-", "--n", "4", "--k", "4", "--m"}) + sizes;
+    for (const auto& shape : shapes_of(succeed_with_json(all))) result.push_back(shape[0]);
+    return result;
+  };
+  using Sizes = std::vector<std::int64_t>;
+  EXPECT_EQ(ms({"3:9:3"}), (Sizes{3, 6, 9}));
+  EXPECT_EQ(ms({"3:8:3"}), (Sizes{3, 6}));
+  EXPECT_EQ(ms({"2:6"}), (Sizes{2, 4, 6}));  // steps of BEGIN
+  EXPECT_EQ(ms({"5:5:7"}), (Sizes{5}));
+  EXPECT_EQ(ms({"7", "1:2:1"}), (Sizes{7, 1, 2}));
+}
+
+TEST_F(Bench, MatmulWritesJsonToAFileOrStandardOutput) {
+  const Arguments small = matmul({"--m", "4", "--n", "4", "--k", "4"});
+  const Outcome to_file = succeed(small + Arguments{"--json", "result.json"});
+  EXPECT_EQ(shapes_of(read_json("result.json")).size(), 1U);
+  expect_contains(to_file.out, {"maximum achievable bf16 matmul on 1 threads"});
+  EXPECT_EQ(shapes_of(succeed_with_json(small + Arguments{"--json"})).size(), 1U);  // "-" is its default
+  const Outcome no_folder = run(small + Arguments{"--json", "nowhere/result.json"});
+  EXPECT_EQ(no_folder.status, 2) << no_folder;  // before anything is measured
+  expect_contains(no_folder.err, {"nowhere/result.json"});
+}
+
+TEST_F(Bench, MistakesAreRefused) {
+  for (const std::string bad :
+       {"10:5", "5:10:0", "a", "", "0", "-3", "1:2:3:4", "4x", "99999999999999999999", ":"}) {
+    expect_refused(matmul({"--m=" + bad}), {"--m"});
+  }
+  expect_refused(matmul({"--dtype", "int8"}), {"--dtype int8", "fp32, bf16 or fp16"});
+  expect_refused(matmul({"--repeats", "0"}), {"--repeats"});
+  expect_refused(matmul({"--threads", "-1"}), {"--threads"});
+  expect_refused(matmul({"--m", "16777216", "--n", "16777216", "--k", "16777216"}), {"memory"});
+  expect_refused({"bench", "train", "--preset", "gpt3"}, {"gpt3", "nearest"});
+  expect_refused({"bench", "train", "--preset", "gpt2-tiny", "--seq", "512"}, {"data.seq_len", "256"});
+  expect_refused({"bench", "train", "--preset", "gpt2-tiny", "--batch", "0"}, {"train.micro_batch"});
+  expect_refused({"bench", "train", "--preset", "gpt2-tiny", "--seq", "64", "--peak-tflops", "-3"},
+                 {"--peak-tflops"});
+  expect_refused({"bench", "train", "--steps", "0"}, {"--steps"});
+  expect_refused({"bench", "train", "--preset", "llama-3-70b", "--seq", "64"}, {"memory", "optimizer"});
+}
+
+TEST_F(Bench, CtrlCPrintsTheBestSoFar) {
+  Process process(MESHTRAIN_BINARY, matmul({"--m", "64:1000000:1", "--n", "64", "--k", "64", "--json", "-"}),
+                  dir_);
+  ASSERT_TRUE(process.wait_until(
+      [&] { return read(".stderr").find("\n     64      64      64") != std::string::npos; }));
+  process.signal(SIGINT);
+  const Outcome outcome = process.finish();
+  EXPECT_EQ(outcome.status, 0) << outcome;
+  expect_contains(outcome.err, {"interrupted"});
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["interrupted"], true);
+  EXPECT_GE(json["results"].size(), 1U);
+  EXPECT_GT(json["maximum"]["best"]["tflops"], 0.0);
+}
+
+TEST_F(Bench, TrainReportsConsistentFigures) {
+  for (const std::string compute : {"fp32", "bf16"}) {
+    const nlohmann::json json = succeed_with_json(
+        {"bench", "train", "--preset", "gpt2-tiny", "--batch", "2", "--seq", "16", "--steps", "3", "--json",
+         "--compute", compute, "--peak-tflops", "0.25", "--threads", "1", "--micro-steps", "3"});
+    EXPECT_EQ(json["preset"], "gpt2-tiny");
+    EXPECT_EQ(json["parameters"], 132928);
+    EXPECT_EQ(json["batch"], 2);
+    EXPECT_EQ(json["seq_len"], 16);
+    EXPECT_EQ(json["micro_steps"], 3);
+    EXPECT_EQ(json["compute"], compute);
+    EXPECT_EQ(json["threads"], 1);
+    EXPECT_EQ(json["steps"], 3);
+    EXPECT_EQ(json["peak_tflops"], 0.25);
+    const auto number = [&](const char* key) { return json[key].get<double>(); };
+    // Blocks 64·192 + 64·64 + 2·64·256 each, head 257·64, attention 6·L·H·S.
+    EXPECT_EQ(number("model_flops_per_token"), 6 * (2 * 49152 + 257 * 64) + 6 * 2 * 64 * 16);
+    EXPECT_NEAR(number("tokens_per_second"), 96 / number("seconds_per_step"),
+                1e-6 * number("tokens_per_second"));
+    EXPECT_NEAR(number("mfu"), number("tokens_per_second") * number("model_flops_per_token") / 0.25e12,
+                1e-9 * number("mfu"));
+    EXPECT_NEAR(number("achieved_tflops"), number("mfu") * 0.25, 1e-12);
+    for (const char* phase : {"forward_seconds", "backward_seconds", "optimizer_seconds"}) {
+      EXPECT_GT(number(phase), 0.0) << phase;
+    }
+    expect_contains(json["flop_convention"], {"6*N"});
+    EXPECT_GT(json["memory"]["total"], 0);
+  }
+}
+
+TEST_F(Bench, PhasesOfAStepAddUpToNoMoreThanTheStep) {
+  // One step: medians of several need not add up.
+  const nlohmann::json json =
+      succeed_with_json({"bench", "train", "--preset", "llama-tiny", "--batch", "1", "--seq", "64", "--steps",
+                         "1", "--json", "--peak-tflops", "1", "--threads", "1"});
+  EXPECT_LE(json["forward_seconds"].get<double>() + json["backward_seconds"].get<double>() +
+                json["optimizer_seconds"].get<double>(),
+            json["seconds_per_step"].get<double>());
+}
+
+TEST_F(Bench, TrainMeasuresItsPeakAndTakesConfigs) {
+  write_config("a.toml", "llama-tiny");
+  const nlohmann::json json = succeed_with_json({"bench", "train", "--config", "a.toml", "--steps", "1",
+                                                 "--json", "--threads", "2", "-s", "precision.compute=bf16"});
+  EXPECT_GT(json["peak_tflops"], 0.0);
+  EXPECT_EQ(json["threads"], 2);
+  EXPECT_EQ(json["compute"], "bf16");
+  EXPECT_EQ(json["seq_len"], 32);
+  EXPECT_EQ(json["micro_steps"], 2);
+  EXPECT_GT(json["mfu"], 0.0);
+  EXPECT_FALSE(exists("run"));
+  const Outcome text = succeed({"bench", "train", "--config", "a.toml", "--steps", "1", "--peak-tflops", "1"});
+  expect_contains(text.out, {"llama-tiny", "tokens/s", "forward", "backward", "optimizer", "MFU", "6*N"});
+}
+
+}  // namespace
+}  // namespace meshtrain

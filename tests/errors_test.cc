@@ -1,0 +1,374 @@
+// What a user does wrong: one paragraph on stderr that names it and says what to do, an exit status of 2 before
+// the run or 1 during it, and nothing lost that was saved.
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <cctype>
+#include <cstring>
+
+#include "checkpoint/checkpoint.h"
+#include "program.h"
+
+namespace meshtrain {
+namespace {
+
+class Errors : public ProgramTest {
+ protected:
+  Errors() { write_config("a.toml", "gpt2-tiny"); }
+
+  // One paragraph from meshtrain, no stack trace, no internal error.
+  static void expect_one_paragraph(const Outcome& outcome, std::initializer_list<std::string_view> parts) {
+    const std::size_t begin = outcome.err.find("meshtrain: ");
+    ASSERT_NE(begin, std::string::npos) << outcome;
+    const std::string message = outcome.err.substr(begin);
+    EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << outcome;
+    EXPECT_EQ(message.back(), '\n') << outcome;
+    for (const std::string_view word : {"internal", "unexpected", "terminate", "exception"}) {
+      EXPECT_EQ(message.find(word), std::string::npos) << outcome;
+    }
+    expect_contains(message, parts);
+  }
+
+  // Refused before anything was done: nothing on stdout, no run folder.
+  void expect_refused(const Arguments& arguments, std::initializer_list<std::string_view> parts) const {
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 2) << outcome;
+    EXPECT_EQ(outcome.out, "");
+    expect_one_paragraph(outcome, parts);
+    EXPECT_FALSE(exists("run")) << "a refused run leaves no folder";
+  }
+  void expect_train_refused(const std::string& key, std::initializer_list<std::string_view> parts) const {
+    expect_refused({"train", "a.toml", "-s", key}, parts);
+  }
+
+  void flip_byte(const std::string& name, std::size_t at) const {
+    std::string bytes = read(name);
+    bytes.at(at) = static_cast<char>(bytes.at(at) ^ 0x10);
+    write(name, bytes);
+  }
+};
+
+// --- The command line --------------------------------------------------------------------------------
+
+TEST_F(Errors, HelpOfEveryCommandIsNoError) {
+  const std::vector<Arguments> commands = {{},           {"train"},           {"eval"},
+                                           {"generate"}, {"tokenize"},        {"plan"},
+                                           {"bench"},    {"bench", "matmul"}, {"bench", "train"}};
+  for (const Arguments& command : commands) {
+    for (const std::string flag : {"--help", "-h"}) {
+      const Outcome outcome = run(command + Arguments{flag});
+      EXPECT_EQ(outcome.status, 0) << outcome;
+      EXPECT_EQ(outcome.err, "");
+      expect_contains(outcome.out, {"Usage: meshtrain"});
+    }
+  }
+  const Outcome version = run({"--version"});
+  EXPECT_EQ(version.status, 0);
+  EXPECT_TRUE(version.out.starts_with("meshtrain ") && std::isdigit(version.out[10])) << version;
+}
+
+TEST_F(Errors, WithoutACommandItShowsTheHelp) {
+  const Outcome outcome = run({});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.out, "");
+  expect_contains(outcome.err, {"Usage: meshtrain", "train", "eval", "generate", "tokenize", "plan", "bench"});
+}
+
+TEST_F(Errors, UnknownCommandsAndFlags) {
+  expect_refused({"trian", "a.toml"}, {"trian", "the nearest is train", "meshtrain --help"});
+  expect_refused({"bench", "matmlu"}, {"matmlu", "the nearest is matmul", "meshtrain bench --help"});
+  expect_refused({"train", "a.toml", "--resum"}, {"--resum", "meshtrain train --help"});
+  expect_refused({"train", "a.toml", "b.toml"}, {"b.toml", "meshtrain train --help"});
+  expect_refused({"train"}, {"CONFIG", "meshtrain train --help"});
+  expect_refused({"train", "a.toml", "-s"}, {"-s", "meshtrain train --help"});
+  expect_refused({"train", "a.toml", "--stop-at-step", "x"}, {"--stop-at-step", "x", "meshtrain train --help"});
+  expect_refused({"bench"}, {"matmul", "train", "meshtrain bench --help"});
+  expect_refused({"generate", "run", "--tokens", "many"}, {"--tokens", "many"});
+  expect_refused({"tokenize", "text.txt"}, {"--out"});
+}
+
+// --- The config --------------------------------------------------------------------------------------
+
+TEST_F(Errors, ConfigsThatCannotBeRead) {
+  expect_refused({"train", "missing.toml"}, {"missing.toml", "No such file"});
+  fs::create_directory(path("folder"));
+  expect_refused({"train", "folder"}, {"folder", "config.toml", "run folder"});
+  write("empty.toml", "");
+  expect_refused({"train", "empty.toml"}, {"empty.toml", "model.layers", "model.preset"});
+  std::string garbage;
+  for (int i = 0; i < 4096; ++i) garbage += static_cast<char>(i * 197 + i / 7);
+  write("garbage.toml", garbage);
+  expect_refused({"train", "garbage.toml"}, {"garbage.toml", "line 1", "not TOML"});
+  write("large.toml", std::string(2 << 20, '#'));
+  expect_refused({"train", "large.toml"}, {"large.toml", "mebibyte"});
+  expect_refused({"train", MESHTRAIN_BINARY}, {MESHTRAIN_BINARY});
+}
+
+TEST_F(Errors, KeysThatAreWrong) {
+  write("b.toml", read("a.toml") + "\n[trian]\nsteps = 3\n");
+  expect_refused({"train", "b.toml"}, {"b.toml, line ", "[trian]", "[train]"});
+  write("b.toml", "[model]\npreset = \"gpt2-tiny\"\nhedas = 4\n");
+  expect_refused({"train", "b.toml"}, {"b.toml, line 3", "model.hedas", "model.heads"});
+  write("b.toml", "[model]\npreset = \"gpt2-tiny\"\n[train]\nsteps = \"many\"\n");
+  expect_refused({"train", "b.toml"}, {"b.toml, line 4", "train.steps", "an integer", "\"many\""});
+  expect_train_refused("train.stps=3", {"train.stps", "train.steps"});
+  expect_train_refused("train.steps=3.5", {"train.steps", "integer", "3.5"});
+  expect_train_refused("train.steps", {"-s train.steps", "section.key=value"});
+  expect_train_refused("precision.compute=fp8", {"precision.compute", "fp32, bf16, fp16", "fp8"});
+  expect_train_refused("optimizer.name=adamW", {"optimizer.name", "adamw"});
+  expect_train_refused("model.preset=gpt2-125m", {"model.preset", "gpt2-125m", "gpt2-124m"});
+}
+
+TEST_F(Errors, SizesThatAreImpossible) {
+  expect_train_refused("model.heads=5", {"model.heads = 5", "model.hidden = 64", "4 or 8"});
+  expect_train_refused("data.seq_len=300", {"data.seq_len = 300", "model.context = 256"});
+  expect_train_refused("train.global_batch=5", {"train.global_batch = 5", "train.micro_batch = 2", "4 or 6"});
+  expect_train_refused("train.micro_batch=0", {"train.micro_batch = 0"});
+  expect_train_refused("train.steps=0", {"train.steps = 0"});
+  expect_train_refused("optimizer.warmup=21", {"optimizer.warmup = 21", "train.steps = 20"});
+  expect_train_refused("optimizer.lr=nan", {"optimizer.lr"});
+  expect_train_refused("model.layers=-1", {"model.layers = -1"});
+  expect_train_refused("model.hidden=1000000007", {"model.hidden"});
+  expect_train_refused("machine.threads=1000000", {"machine.threads"});
+}
+
+TEST_F(Errors, AMeshThatThisVersionDoesNotHave) {
+  for (const std::string axis : {"dp", "tp", "pp", "cp", "ep"}) {
+    expect_train_refused("mesh." + axis + "=2", {"mesh." + axis + " = 2", "set it to 1"});
+  }
+  expect_train_refused("mesh.zero=4", {"mesh.zero = 4", "between 0 and 3"});
+  expect_train_refused("numerics.reduction=tree", {"numerics.reduction", "\"fast\""});
+}
+
+TEST_F(Errors, AModelThatDoesNotFitIsRefusedAtOnceWithItsBytes) {
+  const Outcome outcome = run({"train", "a.toml", "-s", "model.preset=llama-3-70b"});
+  EXPECT_EQ(outcome.status, 2) << outcome;
+  EXPECT_LT(outcome.cpu_seconds, 5.0);
+  EXPECT_LT(outcome.peak_resident_bytes, 200'000'000);
+  expect_contains(outcome.err, {"parameters", "gradients", "optimizer", "activations", "workspace", "total",
+                                "282214825984 bytes", "recompute.policy", "smaller model"});
+  EXPECT_EQ(outcome.err.find("\n\n"), std::string::npos) << outcome;
+  EXPECT_FALSE(exists("run"));
+}
+
+// --- The data ----------------------------------------------------------------------------------------
+
+TEST_F(Errors, TextThatIsMissingOrTooLittle) {
+  expect_train_refused("data.train=nope.txt", {"data.train", "nope.txt", "meshtrain tokenize"});
+  expect_train_refused("data.valid=nope.txt", {"data.valid", "nope.txt"});
+  write("empty.txt", "");
+  expect_train_refused("data.train=empty.txt", {"data.train", "empty.txt", "no text"});
+  write("short.txt", "In the beginning");
+  expect_train_refused("data.train=short.txt", {"data.train", "short.txt", "17 tokens", "data.seq_len = 32"});
+  expect_train_refused("data.valid=short.txt", {"data.valid", "short.txt", "17 tokens"});
+  fs::create_directory(path("folder"));
+  expect_train_refused("data.train=folder", {"data.train", "folder"});
+  expect_train_refused("data.tokenizer=wordpiece", {"wordpiece", "bytes"});
+  expect_train_refused("data.tokenizer=missing.json", {"missing.json"});
+  write("b.toml", "[model]\npreset = \"gpt2-tiny\"\n");
+  expect_refused({"train", "b.toml", "-s", "output.dir=run"}, {"data.train", "not set"});
+}
+
+TEST_F(Errors, IdsBeyondTheVocabulary) {
+  expect_train_refused("model.vocab=200", {"text.txt", "model.vocab", "256", "200"});
+  succeed({"tokenize", "text.txt", "--out", "corpus", "--tokenizer", "bytes"});
+  expect_refused({"train", "a.toml", "-s", "data.train=corpus", "-s", "model.vocab=256"},
+                 {"data.train", "corpus", "the id 256", "model.vocab"});
+}
+
+TEST_F(Errors, TokenFilesThatAreDamaged) {
+  succeed({"tokenize", "text.txt", "--out", "corpus", "--tokenizer", "bytes"});
+  const std::string bin = read("corpus.bin");
+  const std::string idx = read("corpus.idx");
+  const auto expect_damage = [&](std::initializer_list<std::string_view> parts) {
+    expect_train_refused("data.train=corpus", parts);
+    write("corpus.bin", bin);
+    write("corpus.idx", idx);
+  };
+  write("corpus.bin", bin.substr(0, bin.size() - 2));
+  expect_damage({"data.train", "corpus.bin", "too short"});
+  write("corpus.bin", "");
+  expect_damage({"corpus.bin", "too short"});
+  write("corpus.idx", idx.substr(0, idx.size() - 1));
+  expect_damage({"corpus.idx", "broken"});
+  write("corpus.idx", idx.substr(0, 20));
+  expect_damage({"corpus.idx", "20 bytes"});
+  write("corpus.idx", "");
+  expect_damage({"corpus.idx"});
+  write("corpus.idx", "MMIDIDY" + idx.substr(7));
+  expect_damage({"corpus.idx", "MMIDIDX"});
+  flip_byte("corpus.idx", 17);  // the type of its tokens
+  expect_damage({"corpus.idx", "type code"});
+  fs::remove(path("corpus.idx"));
+  expect_damage({"corpus.bin", "corpus.idx"});
+  fs::remove(path("corpus.bin"));
+  expect_damage({"corpus.bin", "corpus.idx"});
+
+  write("llmc.bin", "not tokens at all");
+  expect_train_refused("data.train=llmc.bin", {"llmc.bin", "20240520"});
+  std::string header(1024, '\0');
+  const std::int32_t fields[] = {20240520, 1, 100};
+  std::memcpy(header.data(), fields, sizeof fields);
+  write("llmc.bin", header + std::string(100, 'x'));
+  expect_train_refused("data.train=llmc.bin", {"llmc.bin", "1124 bytes", "1224"});
+  header[4] = 2;
+  write("llmc.bin", header);
+  expect_train_refused("data.train=llmc.bin", {"llmc.bin", "version 2"});
+}
+
+// --- The folders -------------------------------------------------------------------------------------
+
+TEST_F(Errors, OutputFoldersThatCannotBeWritten) {
+  // Below a file, or where not even root may make a folder.
+  expect_train_refused("output.dir=text.txt/run", {"output.dir", "text.txt/run", "Not a directory"});
+  expect_train_refused("output.dir=/proc/run", {"output.dir", "/proc/run"});
+  expect_train_refused("output.dir=text.txt", {"output.dir", "text.txt"});
+  expect_train_refused("checkpoint.dir=text.txt/saved", {"checkpoint.dir", "text.txt/saved"});
+  expect_train_refused("checkpoint.dir=/proc/saved", {"checkpoint.dir", "/proc/saved"});
+}
+
+TEST_F(Errors, AFailedStartLeavesTheRunBeforeItAlone) {
+  succeed({"train", "a.toml"});
+  const std::string metrics_before = read("run/metrics.jsonl");
+  for (const std::string mistake : {"checkpoint.dir=text.txt/saved", "data.train=nope.txt", "model.heads=5",
+                                    "model.vocab=200", "model.preset=llama-3-70b"}) {
+    EXPECT_EQ(run({"train", "a.toml", "-s", mistake}).status, 2) << mistake;
+    EXPECT_EQ(read("run/metrics.jsonl"), metrics_before) << mistake;
+    EXPECT_FALSE(exists("run.1")) << mistake;
+  }
+}
+
+// --- Checkpoints -------------------------------------------------------------------------------------
+
+TEST_F(Errors, DamagedCheckpoints) {
+  const Arguments train = {"train", "a.toml", "-s", "checkpoint.every=10"};
+  const std::string newest = "run/checkpoints/" + checkpoint_name(20);
+  succeed(train);
+  const std::string metrics_before = read("run/metrics.jsonl");
+  for (const std::string file : {"/model.safetensors", "/optimizer.safetensors", "/manifest.json"}) {
+    const std::string whole = read(newest + file);
+    const auto expect_damage = [&] {
+      const Outcome outcome = run({"train", "run", "--resume", "-s", "train.steps=30"});
+      EXPECT_EQ(outcome.status, 2) << outcome;
+      expect_one_paragraph(outcome, {newest + file, checkpoint_name(10)});
+      EXPECT_EQ(read("run/metrics.jsonl"), metrics_before);
+      write(newest + file, whole);
+    };
+    for (const std::size_t at : {std::size_t{3}, whole.size() / 2, whole.size() - 3}) {
+      flip_byte(newest + file, at);
+      expect_damage();
+    }
+    write(newest + file, whole.substr(0, whole.size() / 2));
+    expect_damage();
+    write(newest + file, "");
+    expect_damage();
+  }
+  // Commands that only read the weights look at sizes and headers.
+  write(newest + "/model.safetensors", read(newest + "/model.safetensors").substr(0, 5000));
+  const Outcome outcome = run({"generate", "run"});
+  EXPECT_EQ(outcome.status, 2) << outcome;
+  expect_one_paragraph(outcome, {newest + "/model.safetensors"});
+  // What the message says does work.
+  succeed({"train", "run", "--resume-from", "run/checkpoints/" + checkpoint_name(10)});
+  EXPECT_EQ(metrics("run").size(), 20U);
+}
+
+TEST_F(Errors, ALossThatIsNotANumberEndsTheRunAndNoMore) {
+  const Outcome outcome = run({"train", "a.toml", "-s", "optimizer.lr=1e30", "-s", "checkpoint.every=1", "-s",
+                               "optimizer.warmup=0", "-s", "checkpoint.keep=0"});
+  EXPECT_EQ(outcome.status, 1) << outcome;
+  const auto newest = newest_checkpoint(path("run/checkpoints"));
+  ASSERT_TRUE(newest);
+  expect_one_paragraph(outcome, {"step " + std::to_string(newest->step + 1), "not finite", "optimizer.lr",
+                                 "run/checkpoints/" + checkpoint_name(newest->step)});
+  EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(newest->step));
+  const Checkpoint intact(newest->path);
+  // Lower the rate and go on.
+  succeed({"train", "a.toml", "--resume-from", "run/checkpoints/" + checkpoint_name(1), "-s", "train.steps=3",
+           "-s", "optimizer.lr=0.0", "-s", "optimizer.warmup=0", "-s", "optimizer.grad_clip=1.0"});
+}
+
+// --- Full disks --------------------------------------------------------------------------------------
+
+// Files of at most `bytes`: what is written beyond fails as on a full disk (EFBIG instead of ENOSPC).
+BeforeExec file_size_limit(rlim_t bytes) {
+  return [bytes] {
+    const rlimit limit = {bytes, bytes};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    std::signal(SIGXFSZ, SIG_IGN);
+  };
+}
+
+TEST_F(Errors, ADiskThatFillsUpLosesNothingThatWasSaved) {
+  const Arguments train = {"train", "a.toml", "-s", "checkpoint.every=2"};
+  succeed(train + set({"output.dir=whole"}));
+  for (const std::string async : {"false", "true"}) {
+    SCOPED_TRACE(async);
+    fs::remove_all(path("run"));
+    succeed(train + Arguments{"--stop-at-step", "4"});
+    // Room for the metrics but not for the half megabyte of weights.
+    const Outcome outcome =
+        run({"train", "run", "--resume", "-s", "checkpoint.async=" + async}, file_size_limit(200'000));
+    EXPECT_EQ(outcome.status, 1) << outcome;
+    expect_contains(outcome.err, {"checkpoint of step 6", "model.safetensors", "File too large", "intact",
+                                  checkpoint_name(2), checkpoint_name(4)});
+    EXPECT_EQ(newest_checkpoint(path("run/checkpoints"))->step, 4);
+    succeed({"train", "run", "--resume", "-s", "checkpoint.async=false"});
+    EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("whole"));
+  }
+}
+
+TEST_F(Errors, ARealFullDisk) {
+  const std::string small = path("small");
+  fs::create_directory(small);
+  if (mount("none", small.c_str(), "tmpfs", 0, "size=4m") != 0) {
+    GTEST_SKIP() << "no small disk to fill: mount said " << std::strerror(errno);
+  }
+  struct Unmount {
+    std::string at;
+    ~Unmount() { umount2(at.c_str(), MNT_DETACH); }
+  } const unmount{small};
+  // 1.6 MB a checkpoint: the third does not fit any more.
+  const Arguments train = {
+      "train", "a.toml", "-s", "output.dir=small/run", "-s", "checkpoint.every=2", "-s", "checkpoint.keep=0"};
+  const Outcome outcome = run(train);
+  EXPECT_EQ(outcome.status, 1) << outcome;
+  expect_contains(outcome.err,
+                  {"No space left on device", "checkpoint of step 6", "intact", checkpoint_name(4)});
+  EXPECT_EQ(newest_checkpoint(small + "/run/checkpoints")->step, 4);
+  // With room again it goes on, and keeps fewer.
+  fs::remove_all(small + "/run/checkpoints/" + checkpoint_name(2));
+  succeed({"train", "small/run", "--resume", "-s", "checkpoint.keep=1", "-s", "train.steps=8"});
+  EXPECT_EQ(metrics("small/run").size(), 8U);
+}
+
+TEST_F(Errors, TokenizeOnAFullDiskLeavesNoHalfFile) {
+  const Outcome outcome =
+      run({"tokenize", "text.txt", "--out", "corpus", "--tokenizer", "bytes"}, file_size_limit(10'000));
+  EXPECT_EQ(outcome.status, 1) << outcome;
+  expect_one_paragraph(outcome, {"corpus", "File too large"});
+  for (const auto& entry : fs::directory_iterator(dir_)) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with("corpus")) << entry.path();
+  }
+}
+
+TEST_F(Errors, TokenizeMistakes) {
+  const auto refused = [&](const Arguments& arguments, std::initializer_list<std::string_view> parts) {
+    expect_refused(Arguments{"tokenize"} + arguments, parts);
+    EXPECT_FALSE(exists("corpus.bin") || exists("corpus.idx"));
+  };
+  refused({"nope.txt", "--out", "corpus", "--tokenizer", "bytes"}, {"nope.txt"});
+  refused({"text.txt", "--out", "corpus", "--tokenizer", "morse"}, {"morse", "bytes"});
+  refused({"text.txt", "--out", "corpus"}, {"--tokenizer"});
+  refused({"text.txt", "--tokenizer", "bytes"}, {"--out"});
+  refused({"text.txt", "--out", "corpus.bin", "--tokenizer", "bytes"}, {"--out corpus"});
+  refused({"text.txt", "--out", "nowhere/corpus", "--tokenizer", "bytes"}, {"nowhere/corpus"});
+  write("empty.txt", "");
+  refused({"empty.txt", "--out", "corpus", "--tokenizer", "bytes"}, {"empty.txt"});
+  write("bad.json", "{");
+  refused({"text.txt", "--out", "corpus", "--tokenizer", "bad.json"}, {"bad.json"});
+}
+
+}  // namespace
+}  // namespace meshtrain

@@ -1,0 +1,246 @@
+// Going on after a stop of any kind: the run ends in the same bits as one that was never stopped.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
+#include "program.h"
+
+namespace meshtrain {
+namespace {
+
+std::string checkpoint_in(const std::string& run_folder, std::int64_t step) {
+  return run_folder + "/checkpoints/" + checkpoint_name(step);
+}
+
+class Resume : public ProgramTest {
+ protected:
+  void expect_same_checkpoint(const std::string& a, const std::string& b) const {
+    for (const std::string file : {"/model.safetensors", "/optimizer.safetensors"}) {
+      EXPECT_TRUE(read(a + file) == read(b + file)) << a << file << " and " << b << file << " differ";
+    }
+  }
+
+  void expect_same_end(const std::string& run_folder, const std::string& whole, std::int64_t steps) const {
+    EXPECT_EQ(bits_of_metrics(run_folder), bits_of_metrics(whole));
+    expect_same_checkpoint(checkpoint_in(run_folder, steps), checkpoint_in(whole, steps));
+  }
+
+  // Steps that `run_folder` has recorded.
+  std::size_t steps_of(const std::string& run_folder) const { return metrics(run_folder).size(); }
+
+  // A run of steps long enough to be interrupted between them; its uninterrupted twin is in whole/.
+  Arguments train_slowly() const {
+    return {"train", "a.toml", "-s", "train.steps=30", "-s", "data.seq_len=256", "-s", "train.global_batch=8"};
+  }
+};
+
+TEST_F(Resume, TenStepsAndTenAreTwentyToTheBit) {
+  for (const std::string preset : {"gpt2-tiny", "llama-tiny"}) {
+    write_config("a.toml", preset);
+    for (const std::string compute : {"fp32", "bf16", "fp16"}) {
+      SCOPED_TRACE(preset + " " + compute);
+      // For fp16: the scale overflows at first, and a window ends on either side of the stop.
+      const Arguments train =
+          Arguments{"train", "a.toml"} + set({"precision.compute=" + compute, "precision.loss_scale=33554432.0",
+                                              "precision.loss_scale_window=4", "data.valid=text.txt",
+                                              "train.eval_every=5", "train.eval_batches=2"});
+      succeed(train + set({"output.dir=whole"}));
+      const Outcome first = succeed(train + Arguments{"--stop-at-step", "10"});
+      expect_contains(first.out, {"stopped after step 10 of 20", "meshtrain train run --resume"});
+      EXPECT_EQ(metrics("run").back()["step"], 10);
+      const Outcome second = succeed(train + Arguments{"--resume"});
+      expect_contains(second.err, {"going on from", checkpoint_name(10), "step 11"});
+      expect_same_end("run", "whole", 20);
+      EXPECT_EQ(read_json("run/summary.json")["loss"], read_json("whole/summary.json")["loss"]);
+    }
+  }
+}
+
+TEST_F(Resume, TheRunFolderIsEnoughToGoOn) {
+  write_config("a.toml", "llama-tiny");
+  const Arguments said = set({"optimizer.name=nesterov", "optimizer.lr=0.05", "train.seed=9"});
+  succeed(Arguments{"train", "a.toml", "-s", "output.dir=whole"} + said);
+  succeed(Arguments{"train", "a.toml", "--stop-at-step", "7"} + said);
+  succeed({"train", "run", "--resume"});
+  expect_same_end("run", "whole", 20);
+}
+
+TEST_F(Resume, AnAsynchronousCheckpointHoldsTheSameBytes) {
+  write_config("a.toml", "llama-tiny");
+  const Arguments train = {"train", "a.toml", "-s", "checkpoint.every=1", "-s", "checkpoint.keep=0"};
+  succeed(train + set({"output.dir=whole"}));
+  succeed(train + set({"checkpoint.async=true"}) + Arguments{"--stop-at-step", "9"});
+  succeed(train + set({"checkpoint.async=true"}) + Arguments{"--resume"});
+  for (std::int64_t step = 1; step <= 20; ++step) {
+    expect_same_checkpoint(checkpoint_in("run", step), checkpoint_in("whole", step));
+  }
+  expect_same_end("run", "whole", 20);
+}
+
+TEST_F(Resume, AnInterruptFinishesTheStepAndSaves) {
+  write_config("a.toml", "gpt2-tiny");
+  succeed(train_slowly() + set({"output.dir=whole"}));
+  for (const int signal : {SIGINT, SIGTERM}) {
+    fs::remove_all(path("run"));
+    Process process(MESHTRAIN_BINARY, train_slowly(), dir_);
+    ASSERT_TRUE(process.wait_until([&] { return steps_of("run") >= 3; }));
+    process.signal(signal);
+    const Outcome outcome = process.finish();
+    EXPECT_EQ(outcome.status, 0) << outcome;
+    expect_contains(outcome.out, {"stopped after step", "of 30", "--resume"});
+    const auto steps = static_cast<std::int64_t>(steps_of("run"));
+    ASSERT_LT(steps, 30) << "too late to interrupt anything";
+    EXPECT_EQ(newest_checkpoint(path("run/checkpoints"))->step, steps);
+    EXPECT_EQ(read_json("run/summary.json")["steps"], steps);
+    succeed({"train", "run", "--resume"});
+    expect_same_end("run", "whole", 30);
+  }
+}
+
+TEST_F(Resume, AnInterruptDuringAnEvaluationLosesNoEvaluation) {
+  write_config("a.toml", "gpt2-tiny");
+  const Arguments train = Arguments{"train", "a.toml"} +
+                          set({"train.steps=4", "data.valid=text.txt", "train.eval_every=1",
+                               "train.eval_batches=1000000", "data.seq_len=4", "train.micro_batch=1"});
+  succeed(train + set({"output.dir=whole"}));
+  ASSERT_EQ(metrics("whole").size(), 8U);
+  for (const std::size_t lines : {3U, 7U}) {  // within the second and the last evaluation
+    fs::remove_all(path("run"));
+    Process process(MESHTRAIN_BINARY, train, dir_);
+    ASSERT_TRUE(process.wait_until([&] { return metrics("run").size() >= lines; }));
+    process.signal(SIGINT);
+    EXPECT_EQ(process.finish().status, 0);
+    if (metrics("run").size() < 8) succeed({"train", "run", "--resume"});
+    expect_same_end("run", "whole", 4);
+    EXPECT_EQ(read_json("run/summary.json")["eval_loss"], read_json("whole/summary.json")["eval_loss"]);
+  }
+}
+
+TEST_F(Resume, AKillLosesAtMostOneInterval) {
+  write_config("a.toml", "llama-tiny");
+  for (const std::string async : {"false", "true"}) {
+    const Arguments train =
+        train_slowly() + set({"checkpoint.every=3", "precision.compute=bf16", "checkpoint.async=" + async});
+    succeed(train + set({"output.dir=whole"}));
+    // At any moment: while a step runs, while a checkpoint is written, before the first and twice.
+    for (const std::size_t at : {1U, 9U, 20U}) {
+      Process process(MESHTRAIN_BINARY, steps_of("run") == 0 ? train : Arguments{"train", "run", "--resume"},
+                      dir_);
+      ASSERT_TRUE(process.wait_until([&] { return steps_of("run") >= at; }));
+      process.signal(SIGKILL);
+      EXPECT_EQ(process.finish().status, -SIGKILL);
+      const auto done = static_cast<std::int64_t>(steps_of("run"));
+      const auto newest = newest_checkpoint(path("run/checkpoints"));
+      // In the background the interval before the last may still be on its way to the disk.
+      EXPECT_LE(done - (newest ? newest->step : 0), async == "true" ? 6 : 3);
+    }
+    const Outcome rest = succeed({"train", "run", "--resume"});
+    expect_contains(rest.err, {"going on from"});
+    expect_same_end("run", "whole", 30);
+    fs::remove_all(path("run"));
+  }
+}
+
+TEST_F(Resume, WithoutACheckpointItStartsAtStepOne) {
+  write_config("a.toml", "gpt2-tiny");
+  const Outcome outcome = succeed({"train", "a.toml", "--resume"});
+  expect_contains(outcome.err, {"no checkpoint", "run/checkpoints", "starting at step 1"});
+  EXPECT_EQ(steps_of("run"), 20U);
+}
+
+TEST_F(Resume, FromANamedCheckpointTheLaterOnesAreSetAside) {
+  write_config("a.toml", "gpt2-tiny");
+  succeed({"train", "a.toml", "-s", "checkpoint.every=5", "-s", "output.dir=whole"});
+  succeed({"train", "a.toml", "-s", "checkpoint.every=5", "-s", "checkpoint.keep=0"});
+  const Outcome outcome = succeed({"train", "a.toml", "-s", "checkpoint.every=5", "--resume-from",
+                                   checkpoint_in("run", 10), "-s", "checkpoint.keep=0"});
+  expect_contains(outcome.err, {checkpoint_name(20) + ".superseded", checkpoint_name(15) + ".superseded"});
+  expect_same_end("run", "whole", 20);
+  expect_same_checkpoint(checkpoint_in("run", 20) + ".superseded", checkpoint_in("whole", 20));
+}
+
+TEST_F(Resume, ADoneRunIsNotTrainedFurtherUnlessToldHowFar) {
+  write_config("a.toml", "gpt2-tiny");
+  succeed({"train", "a.toml", "-s", "optimizer.schedule=constant"});
+  const std::string before = read("run/metrics.jsonl");
+  const Outcome done = run({"train", "run", "--resume"});
+  EXPECT_EQ(done.status, 2) << done;
+  expect_contains(done.err, {"train.steps", "20"});
+  EXPECT_EQ(read("run/metrics.jsonl"), before);
+  succeed({"train", "run", "--resume", "-s", "train.steps=25"});
+  EXPECT_EQ(steps_of("run"), 25U);
+  succeed({"train", "a.toml", "-s", "optimizer.schedule=constant", "-s", "train.steps=25", "-s",
+           "output.dir=whole"});
+  expect_same_end("run", "whole", 25);
+}
+
+TEST_F(Resume, RefusesToStopWhereItHasBeenAlready) {
+  write_config("a.toml", "gpt2-tiny");
+  succeed({"train", "a.toml", "--stop-at-step", "10"});
+  const Outcome outcome = run({"train", "run", "--resume", "--stop-at-step", "10"});
+  EXPECT_EQ(outcome.status, 2) << outcome;
+  expect_contains(outcome.err, {"--stop-at-step 10", "step 10"});
+}
+
+TEST_F(Resume, RefusesAnotherModelOrOptimizer) {
+  write_config("a.toml", "llama-tiny");
+  succeed({"train", "a.toml", "--stop-at-step", "10"});
+  const std::string before = read("run/metrics.jsonl");
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"model.layers=3", "layers"},
+      {"model.heads=8", "heads"},
+      {"model.rope_theta=5000", "rope_theta"},
+      {"model.vocab=300", "vocab"},
+      {"optimizer.name=sgd", "optimizer.name"},
+      {"model.preset=gpt2-tiny", "gpt2"},
+  };
+  for (const auto& [mistake, key] : mistakes) {
+    const Outcome outcome = run({"train", "a.toml", "--resume", "-s", mistake});
+    EXPECT_EQ(outcome.status, 2) << mistake << '\n' << outcome;
+    expect_contains(outcome.err, {key, checkpoint_name(10)});
+    EXPECT_EQ(read("run/metrics.jsonl"), before) << mistake;
+  }
+  succeed({"train", "a.toml", "--resume"});
+}
+
+TEST_F(Resume, OverflowsOfFp16AreSkippedAndTrainingRecovers) {
+  write_config("a.toml", "gpt2-tiny");
+  const Arguments train =
+      Arguments{"train", "a.toml"} +
+      set({"precision.compute=fp16", "precision.loss_scale=1e12", "checkpoint.every=1", "checkpoint.keep=0",
+           "train.steps=40", "optimizer.schedule=constant", "optimizer.warmup=0"});
+  succeed(train);
+  const auto lines = metrics("run");
+  ASSERT_EQ(lines.size(), 40U);
+  std::int64_t skipped = 0;
+  while (skipped < 40 && lines[static_cast<std::size_t>(skipped)]["skipped"] == true) ++skipped;
+  ASSERT_GE(skipped, 3);
+  ASSERT_LT(skipped, 35);
+  for (std::int64_t step = 2; step <= skipped; ++step) {
+    expect_same_checkpoint(checkpoint_in("run", step), checkpoint_in("run", 1));
+    EXPECT_TRUE(lines[static_cast<std::size_t>(step - 1)]["grad_norm"].is_null());
+  }
+  EXPECT_NE(read(checkpoint_in("run", skipped + 1) + "/model.safetensors"),
+            read(checkpoint_in("run", skipped) + "/model.safetensors"));
+  std::int64_t updates = 0;
+  for (const auto& line : lines) updates += line["skipped"] == false ? 1 : 0;
+  EXPECT_EQ(read_json("run/summary.json")["updates"], updates);
+  EXPECT_LT(lines.back()["loss"], lines.front()["loss"].get<double>() - 0.5);
+
+  // Adam's first update moves every element by lr: its bias correction counts updates, not steps.
+  const SafetensorsReader before(path(checkpoint_in("run", skipped) + "/model.safetensors"));
+  const SafetensorsReader after(path(checkpoint_in("run", skipped + 1) + "/model.safetensors"));
+  std::vector<float> moved(64);
+  std::vector<float> old(64);
+  std::memcpy(moved.data(), after.find("norm.bias")->data.data(), 256);
+  std::memcpy(old.data(), before.find("norm.bias")->data.data(), 256);
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    EXPECT_NEAR(std::abs(moved[i] - old[i]), 3e-3, 3e-5) << "element " << i;
+  }
+}
+
+}  // namespace
+}  // namespace meshtrain

@@ -1,0 +1,255 @@
+// `meshtrain train`: the data that it reads, the run folder that it leaves, and which bits depend on what.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "program.h"
+
+namespace meshtrain {
+namespace {
+
+class Train : public ProgramTest {
+ protected:
+  std::vector<double> losses(const std::string& run_folder) const {
+    std::vector<double> values;
+    for (const nlohmann::json& line : metrics(run_folder)) {
+      if (line.contains("loss")) values.push_back(line["loss"].get<double>());
+    }
+    return values;
+  }
+};
+
+// A file as llm.c writes it, from the tokens of Megatron's u16 .bin.
+std::string as_llmc(const std::string& u16_tokens) {
+  std::vector<std::int32_t> header(256, 0);
+  header[0] = 20240520;
+  header[1] = 1;
+  header[2] = static_cast<std::int32_t>(u16_tokens.size() / 2);
+  std::string file(header.size() * sizeof(std::int32_t), '\0');
+  std::memcpy(file.data(), header.data(), file.size());
+  return file + u16_tokens;
+}
+
+TEST_F(Train, ReadsTextMegatronAndLlmcTokensToTheSameBits) {
+  write_config("a.toml", "llama-tiny");
+  succeed({"tokenize", "text.txt", "--out", "corpus", "--tokenizer", "bytes"});
+  write("llmc.bin", as_llmc(read("corpus.bin")));
+  const auto train = [&](const std::string& data, const std::string& folder) {
+    succeed({"train", "a.toml", "-s", "data.train=" + data, "-s", "data.valid=" + data, "-s",
+             "output.dir=" + folder});
+    return bits_of_metrics(folder);
+  };
+  const auto from_text = train("text.txt", "text");
+  ASSERT_EQ(from_text.size(), 21U);  // 20 steps and the evaluation at the end
+  EXPECT_EQ(train("corpus", "prefix"), from_text);
+  EXPECT_EQ(train("corpus.bin", "bin"), from_text);
+  EXPECT_EQ(train("corpus.idx", "idx"), from_text);
+  EXPECT_EQ(train("llmc.bin", "llmc"), from_text);
+}
+
+TEST_F(Train, ReadsJsonLinesLikeTheTokenFilesMadeOfThem) {
+  write_config("a.toml", "gpt2-tiny");
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    lines += nlohmann::json{{"text", read("text.txt").substr(static_cast<std::size_t>(i) * 150, 150)}}.dump();
+    lines += i == 7 ? "\n{\"text\": 3}\n" : "\n";
+  }
+  write("docs.jsonl", lines);
+  const Outcome tokenized = succeed({"tokenize", "docs.jsonl", "--out", "corpus", "--tokenizer", "bytes"});
+  expect_contains(tokenized.err, {"docs.jsonl", "line 9"});
+  expect_contains(tokenized.out, {"40 documents"});
+  const Outcome trained = succeed({"train", "a.toml", "-s", "data.train=docs.jsonl"});
+  expect_contains(trained.err, {"docs.jsonl", "line 9"});
+  succeed({"train", "a.toml", "-s", "data.train=corpus", "-s", "output.dir=other"});
+  EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("other"));
+}
+
+TEST_F(Train, LeavesTheRunFolderOfTheDesign) {
+  write_config("a.toml", "gpt2-tiny");
+  const Outcome outcome =
+      succeed({"train", "a.toml", "-s", "data.valid=text.txt", "-s", "train.eval_every=10", "-s",
+               "checkpoint.every=6", "-s", "checkpoint.keep=2", "-s", "machine.peak_tflops=0.5"});
+  expect_contains(outcome.out, {"20 steps", "run"});
+  expect_contains(outcome.err, {"step 1/20", "step 20/20", "loss", "tokens/s", "MFU", "left", "eval loss"});
+
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path("run"))) names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"checkpoints", "config.toml", "metrics.jsonl", "summary.json"}));
+  names.clear();
+  for (const auto& entry : fs::directory_iterator(path("run/checkpoints")))
+    names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"step-00000018", "step-00000020"}));
+
+  std::int64_t step = 0;
+  std::vector<std::int64_t> evaluated;
+  for (const nlohmann::json& line : metrics("run")) {
+    if (line.contains("eval_loss")) {
+      EXPECT_EQ(line["step"], step);
+      // A byte is a token here, but for the one end of the document: nats and bits differ by ln 2.
+      EXPECT_NEAR(line["eval_bits_per_byte"].get<double>(), line["eval_loss"].get<double>() / std::log(2.0),
+                  0.01);
+      evaluated.push_back(step);
+      continue;
+    }
+    std::set<std::string> keys;
+    for (const auto& [key, value] : line.items()) keys.insert(key);
+    EXPECT_EQ(keys, (std::set<std::string>{"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second",
+                                           "step_seconds", "mfu", "skipped"}));
+    EXPECT_EQ(line["step"], ++step);
+    EXPECT_EQ(line["tokens"], step * 4 * 32);
+    EXPECT_EQ(line["skipped"], false);
+    EXPECT_GT(line["grad_norm"], 0.0);
+    EXPECT_NEAR(line["tokens_per_second"].get<double>() * line["step_seconds"].get<double>(), 4 * 32, 1e-6);
+    // 6·N + 6·L·H·S of gpt2-tiny at 32 tokens: per block 64·192 + 64·64 + 2·64·256, and the head 257·64.
+    const double flops = 6.0 * (2 * (12288 + 4096 + 32768) + 16448) + 6.0 * 2 * 64 * 32;
+    EXPECT_NEAR(line["mfu"].get<double>(), line["tokens_per_second"].get<double>() * flops / 0.5e12, 1e-9);
+  }
+  EXPECT_EQ(step, 20);
+  EXPECT_EQ(evaluated, (std::vector<std::int64_t>{10, 20}));
+
+  const nlohmann::json summary = read_json("run/summary.json");
+  EXPECT_EQ(summary["steps"], 20);
+  EXPECT_EQ(summary["updates"], 20);
+  EXPECT_EQ(summary["tokens"], 20 * 4 * 32);
+  EXPECT_EQ(summary["parameters"], 132928);
+  EXPECT_EQ(summary["checkpoint"], "run/checkpoints/step-00000020");
+  EXPECT_EQ(summary["loss"], losses("run").back());
+  EXPECT_EQ(summary["eval_loss"], metrics("run").back()["eval_loss"]);
+  EXPECT_GT(summary["memory"]["total"], 0);
+  EXPECT_GT(summary["peak_resident_bytes"], summary["memory"]["total"]);
+
+  // What was resolved is a config that gives the same run.
+  fs::copy_file(path("run/config.toml"), path("resolved.toml"));
+  succeed({"train", "resolved.toml", "-s", "output.dir=again", "-s", "checkpoint.dir=again/checkpoints"});
+  EXPECT_EQ(bits_of_metrics("again"), bits_of_metrics("run"));
+}
+
+TEST_F(Train, TheSameConfigGivesTheSameBits) {
+  write_config("a.toml", "llama-tiny");
+  for (const std::string folder : {"one", "two"}) {
+    succeed({"train", "a.toml", "-s", "precision.compute=bf16", "-s", "output.dir=" + folder});
+  }
+  EXPECT_EQ(bits_of_metrics("one"), bits_of_metrics("two"));
+  EXPECT_EQ(read("one/checkpoints/step-00000020/model.safetensors"),
+            read("two/checkpoints/step-00000020/model.safetensors"));
+  succeed({"train", "a.toml", "-s", "precision.compute=bf16", "-s", "output.dir=three", "-s", "train.seed=2"});
+  EXPECT_NE(losses("one").front(), losses("three").front());
+}
+
+TEST_F(Train, TheNumberOfThreadsChangesNoBit) {
+  for (const std::string preset : {"gpt2-tiny", "llama-tiny"}) {
+    write_config("a.toml", preset);
+    for (const std::string compute : {"fp32", "bf16"}) {
+      for (const std::string threads : {"1", "2", "3"}) {
+        succeed({"train", "a.toml", "-s", "train.steps=6", "-s", "precision.compute=" + compute, "-s",
+                 "machine.threads=" + threads, "-s", "output.dir=" + threads});
+        const std::string files = "/checkpoints/step-00000006/";
+        EXPECT_EQ(bits_of_metrics(threads), bits_of_metrics("1")) << preset << ' ' << compute << ' ' << threads;
+        for (const std::string file : {"model.safetensors", "optimizer.safetensors"}) {
+          EXPECT_EQ(read(threads + files + file), read("1" + files + file))
+              << preset << ' ' << compute << ' ' << threads << ' ' << file;
+        }
+        EXPECT_EQ(read_json(threads + "/summary.json")["threads"], std::stoi(threads));
+      }
+    }
+  }
+}
+
+TEST_F(Train, MicroBatchSplitsAgreeToRounding) {
+  for (const std::string preset : {"gpt2-tiny", "llama-tiny"}) {
+    write_config("a.toml", preset);
+    for (const std::string micro_batch : {"1", "2", "4"}) {
+      succeed({"train", "a.toml", "-s", "train.steps=8", "-s", "train.micro_batch=" + micro_batch, "-s",
+               "output.dir=" + micro_batch});
+    }
+    const std::vector<double> whole = losses("4");
+    ASSERT_EQ(whole.size(), 8U);
+    for (const std::string split : {"1", "2"}) {
+      const std::vector<double> parts = losses(split);
+      ASSERT_EQ(parts.size(), whole.size());
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        EXPECT_NEAR(parts[i], whole[i], 1e-5 * whole[i]) << preset << " step " << i + 1 << " micro " << split;
+      }
+    }
+  }
+}
+
+TEST_F(Train, LearnsFromRealText) {
+  for (const std::string preset : {"gpt2-tiny", "llama-tiny"}) {
+    for (const std::string compute : {"fp32", "bf16", "fp16"}) {
+      write_config("a.toml", preset);
+      succeed({"train", "a.toml", "-s", "train.steps=80", "-s", "precision.compute=" + compute, "-s",
+               "output.dir=" + preset + compute});
+      const std::vector<double> values = losses(preset + compute);
+      ASSERT_EQ(values.size(), 80U);
+      EXPECT_NEAR(values.front(), std::log(257.0), 0.1);  // it knows nothing yet
+      double last = 0.0;
+      for (std::size_t i = 70; i < 80; ++i) last += values[i] / 10;
+      // The entropy of single bytes of this text is 3.1 nats: less takes context, or nearly.
+      EXPECT_LT(last, 3.3) << preset << ' ' << compute;
+    }
+  }
+}
+
+TEST_F(Train, EveryOptimizerAndScheduleRuns) {
+  write_config("a.toml", "gpt2-tiny");
+  const std::vector<std::pair<std::string, std::string>> optimizers = {
+      {"sgd", "0.3"},      {"momentum", "0.1"},  {"nesterov", "0.1"},
+      {"adagrad", "0.02"}, {"rmsprop", "0.002"}, {"adam", "3e-3"}};
+  for (const auto& [name, lr] : optimizers) {
+    succeed({"train", "a.toml", "-s", "optimizer.name=" + name, "-s", "optimizer.lr=" + lr, "-s",
+             "output.dir=" + name, "-s", "train.steps=40"});
+    EXPECT_LT(losses(name).back(), losses(name).front() - 0.5) << name;
+  }
+  for (const std::string schedule : {"constant", "cosine", "linear", "wsd"}) {
+    succeed({"train", "a.toml", "-s", "optimizer.schedule=" + schedule, "-s", "output.dir=" + schedule, "-s",
+             "optimizer.min_lr=1e-4"});
+    const auto lines = metrics(schedule);
+    EXPECT_LT(lines[0]["lr"], lines[3]["lr"]) << schedule;  // warm-up
+    EXPECT_EQ(lines[4]["lr"] == lines[18]["lr"], schedule == "constant") << schedule;
+  }
+}
+
+TEST_F(Train, ASecondRunIntoTheSameFolderMovesTheFirstAside) {
+  write_config("a.toml", "gpt2-tiny");
+  succeed({"train", "a.toml"});
+  const std::string metrics_of_first = read("run/metrics.jsonl");
+  const std::string weights_of_first = read("run/checkpoints/step-00000020/model.safetensors");
+
+  const Outcome second = succeed({"train", "a.toml", "-s", "train.seed=2"});
+  expect_contains(second.err, {"run held another run", "run.1", "--resume"});
+  EXPECT_EQ(read("run.1/metrics.jsonl"), metrics_of_first);
+  EXPECT_EQ(read("run.1/checkpoints/step-00000020/model.safetensors"), weights_of_first);
+  EXPECT_NE(read("run/checkpoints/step-00000020/model.safetensors"), weights_of_first);
+
+  const std::string metrics_of_second = read("run/metrics.jsonl");
+  expect_contains(succeed({"train", "a.toml", "-s", "output.dir=run/"}).err, {"run.2"});
+  EXPECT_EQ(read("run.1/metrics.jsonl"), metrics_of_first);
+  EXPECT_EQ(read("run.2/metrics.jsonl"), metrics_of_second);
+}
+
+TEST_F(Train, AFolderThatHoldsNoRunIsKept) {
+  write_config("a.toml", "gpt2-tiny");
+  fs::create_directory(path("run"));
+  write("run/notes.txt", "mine");
+  succeed({"train", "a.toml"});
+  EXPECT_EQ(read("run/notes.txt"), "mine");
+  EXPECT_FALSE(exists("run.1"));
+}
+
+TEST_F(Train, CheckpointsElsewhereAreNotMixedWithThoseOfAnotherRun) {
+  write_config("a.toml", "gpt2-tiny");
+  const Arguments elsewhere = set({"checkpoint.dir=saved"});
+  succeed(Arguments{"train", "a.toml"} + elsewhere);
+  const std::string metrics_before = read("run/metrics.jsonl");
+  const Outcome second = run(Arguments{"train", "a.toml"} + elsewhere);
+  EXPECT_EQ(second.status, 2) << second;
+  expect_contains(second.err, {"checkpoint.dir", "saved", "--resume"});
+  EXPECT_EQ(read("run/metrics.jsonl"), metrics_before);  // and nothing was moved
+  EXPECT_FALSE(exists("run.1"));
+}
+
+}  // namespace
+}  // namespace meshtrain
