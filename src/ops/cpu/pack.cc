@@ -52,8 +52,8 @@ struct Elements {
   HWY_INLINE Words load_edge(std::int64_t i, std::int64_t j) const {
     if (i >= rows || j >= cols) return hn::Zero(U32());
     const T* p = data + i * stride + j;
-    return words(cols - j >= kLanes ? cpu::HWY_NAMESPACE::load(p)
-                                    : cpu::HWY_NAMESPACE::load(p, Part{cols - j}));
+    if (kLanes == 1 || cols - j >= kLanes) return words(cpu::HWY_NAMESPACE::load(p));
+    return words(cpu::HWY_NAMESPACE::load(p, Part{cols - j}));
   }
 };
 
@@ -106,7 +106,8 @@ struct PairsInColumn {
   HWY_INLINE Words element(std::int64_t row, std::int64_t col) const {
     if (row >= rows || col >= cols) return hn::Zero(U32());
     const std::uint16_t* p = data + row * stride + col;
-    return hn::PromoteTo(U32(), detail::load_part(U16(), p, std::min(kLanes, cols - col)));
+    if (kLanes == 1 || cols - col >= kLanes) return hn::PromoteTo(U32(), hn::LoadU(U16(), p));
+    return hn::PromoteTo(U32(), detail::load_part(U16(), p, cols - col));
   }
 };
 
