@@ -59,16 +59,48 @@ float min_of(const float* x, std::int64_t n) {
   return result;
 }
 
+// Two vectors that follow each other in memory. For bf16 this is cheaper than two single stores; a NaN
+// stays one unless all its bits are set.
+HWY_INLINE void store_pair(Vec low, Vec high, float* out) {
+  store(low, out);
+  store(high, out + kLanes);
+}
+HWY_INLINE void store_pair(Vec low, Vec high, BF16* out) {
+#if HWY_TARGET != HWY_SCALAR
+  using Pair = hn::RepartitionToNarrow<U32>;
+  const auto rounded = [](Vec v) HWY_ATTR {
+    const auto bits = hn::BitCast(U32(), v);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U32(), 1U));
+    return hn::BitCast(Pair(), hn::Add(hn::Add(bits, hn::Set(U32(), 0x7FFFU)), odd));
+  };
+  hn::StoreU(hn::ConcatOdd(Pair(), rounded(high), rounded(low)), Pair(), detail::bits_of(out));
+#else
+  store(low, out);
+  store(high, out + kLanes);
+#endif
+}
+
 // Writes 2^(x * factor - max) and returns the sum of what it wrote, before rounding.
 template <class T>
 float exponentials(const float* x, std::int64_t n, float factor, float max, T* out) {
   const Vec scale = set(factor);
   const Vec shift = set(-max);
-  return sums<1>(n, [&](std::int64_t i, auto part) HWY_ATTR {
-    const Vec p = exp2(hn::MulAdd(load(x + i, part), scale, shift));
-    store(p, out + i, part);
-    return std::array<Vec, 1>{p};
-  })[0];
+  Vec low_sum = hn::Zero(F32());
+  Vec high_sum = low_sum;
+  std::int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const Vec low = exp2(hn::MulAdd(load(x + i), scale, shift));
+    const Vec high = exp2(hn::MulAdd(load(x + i + kLanes), scale, shift));
+    store_pair(low, high, out + i);
+    low_sum = hn::Add(low_sum, low);
+    high_sum = hn::Add(high_sum, high);
+  }
+  for_each_vector(n - i, [&](std::int64_t offset, auto part) HWY_ATTR {
+    const Vec p = exp2(hn::MulAdd(load(x + i + offset, part), scale, shift));
+    store(p, out + i + offset, part);
+    low_sum = hn::Add(low_sum, zero_outside(p, part));
+  });
+  return sum_of_lanes(hn::Add(low_sum, high_sum));
 }
 
 template <class T>
@@ -113,24 +145,48 @@ void scale_rows_on_target(float* x, std::int64_t stride, std::int64_t rows, std:
   }
 }
 
+// The weights at positions from i on of one key, and the gradients of their scores.
+struct WeightsAndGradients {
+  Vec weights, d_scores;
+};
+
+// One key's row.
+struct GradientRow {
+  const float* scores;
+  const float* d_weights;
+  const float* lse;
+  const float* delta;
+  Vec factor, scale;
+
+  template <class Extent>
+  HWY_INLINE WeightsAndGradients at(std::int64_t i, Extent part) const {
+    const Vec p = exp2(hn::MulSub(load(scores + i, part), factor, load(lse + i, part)));
+    const Vec centred = hn::Sub(load(d_weights + i, part), load(delta + i, part));
+    return {p, hn::Mul(hn::Mul(p, scale), centred)};
+  }
+};
+
 template <class T>
 void gradient_rows(const ScoreGradients& g) {
-  const Vec factor = set(g.scale * kLog2E);
-  const Vec scale = set(g.scale);
   for (std::int64_t k = 0; k < g.keys; ++k) {
     const std::int64_t begin = std::clamp<std::int64_t>(g.first + k, 0, g.queries);
     T* weights = static_cast<T*>(g.weights) + k * g.queries;
     T* d_scores = static_cast<T*>(g.d_scores) + k * g.queries;
     std::fill(weights, weights + begin, T());
     std::fill(d_scores, d_scores + begin, T());
-    const float* scores = g.scores + k * g.width;
-    const float* d_weights = g.d_weights + k * g.width;
-    for_each_vector(g.queries - begin, [&](std::int64_t offset, auto part) HWY_ATTR {
-      const std::int64_t i = begin + offset;
-      const Vec p = exp2(hn::MulSub(load(scores + i, part), factor, load(g.lse + i, part)));
-      const Vec centred = hn::Sub(load(d_weights + i, part), load(g.delta + i, part));
-      store(p, weights + i, part);
-      store(hn::Mul(hn::Mul(p, scale), centred), d_scores + i, part);
+    const GradientRow row = {
+        g.scores + k * g.width, g.d_weights + k * g.width, g.lse, g.delta, set(g.scale * kLog2E), set(g.scale)};
+    std::int64_t i = begin;
+    for (; i + 2 * kLanes <= g.queries; i += 2 * kLanes) {
+      const auto low = row.at(i, Whole());
+      const auto high = row.at(i + kLanes, Whole());
+      store_pair(low.weights, high.weights, weights + i);
+      store_pair(low.d_scores, high.d_scores, d_scores + i);
+    }
+    for_each_vector(g.queries - i, [&](std::int64_t offset, auto part) HWY_ATTR {
+      const auto rest = row.at(i + offset, part);
+      store(rest.weights, weights + i + offset, part);
+      store(rest.d_scores, d_scores + i + offset, part);
     });
   }
 }

@@ -1,23 +1,37 @@
 #include "ops/cpu/matmul.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <limits>
 #include <vector>
 
 namespace meshtrain::ops::cpu {
 namespace {
 
-// How the result is cut. A task owns rows x cols of it; it packs depth x cols of b at a time and
-// multiplies `block` rows of a by that.
-struct Tiling {
+// How a product is cut, by its shape alone: neither the result nor the work depends on the threads.
+//
+// A block of the result, rows x cols, is computed from slabs of the operands, `depth` deep. The threads
+// first pack a slab together, so that each element is packed once, then share out the block's tiles.
+struct Blocking {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t depth = 0;
-  std::int64_t block = 0;
+  std::int64_t tile_rows = 0;
+  std::int64_t tile_cols = 0;
   bool direct = false;  // a is multiplied where it lies, without packing
 };
+
+// A row of a slab is at most this long, so that a tile's operands stay near the processor; longer where
+// that saves packing a.
+constexpr std::int64_t kPackedRowBytes = 8192;
+constexpr std::int64_t kDirectRowBytes = 16384;
+// Of one packed operand's slab.
+constexpr std::int64_t kSlabBytes = 8 << 20;
+// Of a block, when its sums are kept in fp32 from one slab to the next.
+constexpr std::int64_t kMaxSums = 1 << 20;
+constexpr std::int64_t kMaxTile = 256;
+constexpr std::int64_t kRowUnit = 16;
+// Tiles are made smaller, to a quarter, while a block has fewer: enough to feed many threads evenly.
+constexpr std::int64_t kTiles = 48;
 
 std::int64_t pieces(std::int64_t total, std::int64_t piece) {
   return (total + piece - 1) / piece;
@@ -25,121 +39,135 @@ std::int64_t pieces(std::int64_t total, std::int64_t piece) {
 
 // The size of equal pieces, a multiple of `unit`, as few as `limit` allows.
 std::int64_t even_piece(std::int64_t total, std::int64_t limit, std::int64_t unit) {
-  return round_up(pieces(total, pieces(total, limit)), unit);
+  return round_up(pieces(total, pieces(total, std::max(limit, unit))), unit);
 }
 
-// One row of a block is at most this long, so that a block and b's part stay in the second-level cache;
-// longer where that saves packing a.
-constexpr std::int64_t kPackedRowBytes = 2048;
-constexpr std::int64_t kDirectRowBytes = 16384;
-constexpr std::int64_t kMaxBlock = 256;
-// Of a task's sums, kept in fp32 while several pieces of depth are added up.
-constexpr std::int64_t kMaxSums = 256 * 768;
-constexpr std::int64_t kRowUnit = 16;
-constexpr std::array<std::int64_t, 7> kRows = {64, 128, 192, 256, 384, 512, 1024};
-constexpr std::array<std::int64_t, 7> kCols = {64, 128, 192, 256, 384, 512, 768};
-
-// What packing an element costs, and reading it where it lies, in floating-point operations of a product.
-constexpr double kPackCost = 64;
-constexpr double kReadCost = 8;
-// Tiles are chosen to suit this many threads as well as one.
-constexpr std::int64_t kThreads = 16;
-
-double cost_of(const MatmulCall& call, const Tiling& t) {
-  const std::int64_t row_tiles = pieces(call.rows, t.rows);
-  const std::int64_t col_tiles = pieces(call.cols, t.cols);
-  const double task = static_cast<double>(t.rows * t.cols * 2) + static_cast<double>(t.cols) * kPackCost +
-                      static_cast<double>(t.rows) * (t.direct ? kReadCost : kPackCost);
-  const std::int64_t tasks = row_tiles * col_tiles;
-  return task * static_cast<double>(tasks + pieces(tasks, kThreads) * kThreads);
-}
-
-// From the shape alone: neither the result nor the work depends on the number of threads.
-Tiling tiling_for(const MatmulCall& call, Operand operand) {
-  Tiling best;
-  const std::int64_t row_bytes = call.depth * size_of(operand);
-  best.direct = !call.a.transposed && call.a.stride == call.depth && call.depth % kDepthUnit == 0 &&
-                size_of(operand) == meshtrain::size_of(call.a.dtype) && row_bytes <= kDirectRowBytes;
-  best.depth =
-      best.direct ? call.depth : even_piece(call.depth, kPackedRowBytes / size_of(operand), kDepthUnit);
-  double least = std::numeric_limits<double>::infinity();
-  for (const std::int64_t rows : kRows) {
-    for (const std::int64_t cols : kCols) {
-      Tiling t = best;
-      t.rows = even_piece(call.rows, rows, kRowUnit);
-      t.cols = even_piece(call.cols, cols, kWidthUnit);
-      if (t.depth < call.depth && t.rows * t.cols > kMaxSums) continue;
-      const double cost = cost_of(call, t);
-      if (cost < least) {
-        least = cost;
-        best.rows = t.rows;
-        best.cols = t.cols;
-      }
-    }
+Blocking blocking_for(const MatmulCall& call, Operand operand) {
+  Blocking b;
+  const std::int64_t item = size_of(operand);
+  b.direct = !call.a.transposed && call.a.stride == call.depth && call.depth % kDepthUnit == 0 &&
+             meshtrain::size_of(call.a.dtype) == item && call.depth * item <= kDirectRowBytes;
+  b.depth = b.direct ? call.depth : even_piece(call.depth, kPackedRowBytes / item, kDepthUnit);
+  const std::int64_t slab = kSlabBytes / (b.depth * item);
+  b.cols = even_piece(call.cols, slab, kWidthUnit);
+  b.rows = b.direct ? call.rows : even_piece(call.rows, slab, kRowUnit);
+  if (b.depth < call.depth) {
+    b.cols = std::min(b.cols, even_piece(call.cols, 1024, kWidthUnit));
+    b.rows = std::min(b.rows, even_piece(call.rows, kMaxSums / b.cols, kRowUnit));
   }
-  best.block = even_piece(best.rows, kMaxBlock, kRowUnit);
-  return best;
+  std::int64_t tile_rows = kMaxTile;
+  std::int64_t tile_cols = kMaxTile;
+  while (tile_cols > kMaxTile / 4 && pieces(b.rows, tile_rows) * pieces(b.cols, tile_cols) < kTiles) {
+    (tile_rows == tile_cols ? tile_rows : tile_cols) /= 2;
+  }
+  b.tile_rows = even_piece(b.rows, tile_rows, kRowUnit);
+  b.tile_cols = even_piece(b.cols, tile_cols, kWidthUnit);
+  return b;
 }
 
-struct TileScratch {
+// Shared by the threads of one product.
+struct SlabScratch {
   Scratch a, b, sums;
 };
 
-class Tile {
+class BlockedProduct {
  public:
-  Tile(const MatmulCall& call, Operand operand, const Tiling& tiling, std::int64_t row, std::int64_t col)
+  BlockedProduct(const MatmulCall& call, Operand operand, ThreadPool& pool, SlabScratch& scratch)
       : call_(call),
         operand_(operand),
-        tiling_(tiling),
-        row_(row),
-        col_(col),
-        rows_(std::min(tiling.rows, call.rows - row)),
-        cols_(std::min(tiling.cols, call.cols - col)),
-        width_(round_up(cols_, kWidthUnit)) {}
+        pool_(pool),
+        blocking_(blocking_for(call, operand)),
+        padded_(round_up(blocking_.depth, kDepthUnit)) {
+    const std::int64_t rows = pieces(blocking_.rows, blocking_.tile_rows) * blocking_.tile_rows;
+    const std::int64_t cols = pieces(blocking_.cols, blocking_.tile_cols) * blocking_.tile_cols;
+    b_ = scratch.b.get<std::byte>(padded_ * cols * size_of(operand));
+    if (!blocking_.direct) a_ = scratch.a.get<std::byte>(rows * padded_ * size_of(operand));
+    if (blocking_.depth < call.depth) sums_ = scratch.sums.get<float>(rows * cols * 4);
+  }
 
-  void compute(TileScratch& scratch) const {
-    const std::int64_t item = size_of(operand_);
-    // With one piece of depth each block of rows is finished at once, and the next reuses its memory.
-    const bool one_piece = tiling_.depth >= call_.depth;
-    void* const b = scratch.b.get(tiling_.depth * width_ * item);
-    auto* const sums = scratch.sums.get<float>((one_piece ? tiling_.block : rows_) * width_ * 4);
-    for (std::int64_t k = 0; k < call_.depth; k += tiling_.depth) {
-      const std::int64_t depth = std::min(tiling_.depth, call_.depth - k);
-      pack_right(call_.b.at(k, col_), depth, cols_, operand_, right_layout(operand_), b);
-      for (std::int64_t r = 0; r < rows_; r += tiling_.block) {
-        const std::int64_t m = std::min(tiling_.block, rows_ - r);
-        float* const c = one_piece ? sums : sums + r * width_;
-        const void* const a = left(r, m, k, depth, scratch.a);
-        multiply_block(operand_, m, width_, round_up(depth, kDepthUnit), a, b, c, k > 0);
-        if (k + depth == call_.depth) store_rows(c, width_, m, cols_, destination(r));
+  void compute() {
+    for (col_ = 0; col_ < call_.cols; col_ += blocking_.cols) {
+      cols_ = std::min(blocking_.cols, call_.cols - col_);
+      for (row_ = 0; row_ < call_.rows; row_ += blocking_.rows) {
+        rows_ = std::min(blocking_.rows, call_.rows - row_);
+        for (first_ = 0; first_ < call_.depth; first_ += blocking_.depth) {
+          depth_ = std::min(blocking_.depth, call_.depth - first_);
+          pack_slab();
+          multiply_slab();
+        }
       }
     }
   }
 
  private:
-  const void* left(std::int64_t r, std::int64_t m, std::int64_t k, std::int64_t depth, Scratch& scratch) const {
-    const MatrixView a = call_.a.at(row_ + r, k);
-    if (tiling_.direct) return a.data;
-    void* const packed = scratch.get(m * round_up(depth, kDepthUnit) * size_of(operand_));
-    pack_left(a, m, depth, operand_, packed);
-    return packed;
+  std::byte* left(std::int64_t row) const {
+    return a_ + row * round_up(depth_, kDepthUnit) * size_of(operand_);
+  }
+  std::byte* right(std::int64_t col) const {
+    return b_ + col * round_up(depth_, kDepthUnit) * size_of(operand_);
   }
 
-  Destination destination(std::int64_t r) const {
+  void pack_slab() {
+    // With a single slab b stays as packed for the blocks above.
+    const bool with_b = row_ == 0 || blocking_.depth < call_.depth;
+    const std::int64_t col_tiles = with_b ? pieces(cols_, blocking_.tile_cols) : 0;
+    const std::int64_t row_tiles = blocking_.direct ? 0 : pieces(rows_, blocking_.tile_rows);
+    pool_.run(col_tiles + row_tiles, [&](std::int64_t task) {
+      if (task < col_tiles) {
+        const std::int64_t col = task * blocking_.tile_cols;
+        pack_right(call_.b.at(first_, col_ + col), depth_, std::min(blocking_.tile_cols, cols_ - col), operand_,
+                   right_layout(operand_), right(col));
+      } else {
+        const std::int64_t row = (task - col_tiles) * blocking_.tile_rows;
+        pack_left(call_.a.at(row_ + row, first_), std::min(blocking_.tile_rows, rows_ - row), depth_, operand_,
+                  left(row));
+      }
+    });
+  }
+
+  void multiply_slab() {
+    const std::int64_t row_tiles = pieces(rows_, blocking_.tile_rows);
+    const std::int64_t col_tiles = pieces(cols_, blocking_.tile_cols);
+    // Down the columns first: tiles that are computed together share their part of b.
+    pool_.run(row_tiles * col_tiles, [&](std::int64_t task) {
+      multiply_tile(task % row_tiles * blocking_.tile_rows, task / row_tiles * blocking_.tile_cols, task);
+    });
+  }
+
+  void multiply_tile(std::int64_t row, std::int64_t col, std::int64_t index) const {
+    static thread_local Scratch own;
+    const std::int64_t rows = std::min(blocking_.tile_rows, rows_ - row);
+    const std::int64_t cols = std::min(blocking_.tile_cols, cols_ - col);
+    const std::int64_t width = round_up(cols, kWidthUnit);
+    const std::int64_t size = blocking_.tile_rows * blocking_.tile_cols;
+    float* const sums = sums_ != nullptr ? sums_ + index * size : own.get<float>(size * 4);
+    const void* const a = blocking_.direct ? call_.a.at(row_ + row, 0).data : left(row);
+    multiply_block(operand_, rows, width, round_up(depth_, kDepthUnit), a, right(col), sums, first_ > 0);
+    if (first_ + depth_ == call_.depth)
+      store_rows(sums, width, rows, cols, destination(row_ + row, col_ + col));
+  }
+
+  Destination destination(std::int64_t row, std::int64_t col) const {
     Destination d = call_.c;
-    const std::int64_t offset = (row_ + r) * d.stride + col_;
-    d.data = static_cast<std::byte*>(d.data) + offset * meshtrain::size_of(d.dtype);
+    d.data = static_cast<std::byte*>(d.data) + (row * d.stride + col) * meshtrain::size_of(d.dtype);
     if (d.bias != nullptr) {
-      d.bias = static_cast<const std::byte*>(d.bias) + col_ * meshtrain::size_of(d.bias_dtype);
+      d.bias = static_cast<const std::byte*>(d.bias) + col * meshtrain::size_of(d.bias_dtype);
     }
     return d;
   }
 
   const MatmulCall& call_;
   Operand operand_;
-  const Tiling& tiling_;
-  std::int64_t row_, col_;
-  std::int64_t rows_, cols_, width_;
+  ThreadPool& pool_;
+  Blocking blocking_;
+  std::int64_t padded_;
+  std::byte* a_ = nullptr;
+  std::byte* b_ = nullptr;
+  float* sums_ = nullptr;  // of the block's tiles, one after the other, where there is more than one slab
+  // The block and the slab at hand.
+  std::int64_t row_ = 0, rows_ = 0;
+  std::int64_t col_ = 0, cols_ = 0;
+  std::int64_t first_ = 0, depth_ = 0;
 };
 
 }  // namespace
@@ -151,15 +179,8 @@ void matmul(const MatmulCall& call, Operand operand, ThreadPool& pool) {
     store_rows(zeros.data(), 0, call.rows, call.cols, call.c);
     return;
   }
-  const Tiling tiling = tiling_for(call, operand);
-  const std::int64_t row_tiles = pieces(call.rows, tiling.rows);
-  const std::int64_t col_tiles = pieces(call.cols, tiling.cols);
-  pool.run(row_tiles * col_tiles, [&](std::int64_t task) {
-    static thread_local TileScratch scratch;
-    // Down the columns first: tasks that run together share their part of b, the weights.
-    const Tile tile(call, operand, tiling, task % row_tiles * tiling.rows, task / row_tiles * tiling.cols);
-    tile.compute(scratch);
-  });
+  static thread_local SlabScratch scratch;
+  BlockedProduct(call, operand, pool, scratch).compute();
 }
 
 }  // namespace meshtrain::ops::cpu
