@@ -78,6 +78,11 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::let_go() const {
+  constexpr std::size_t kSmall = std::size_t{32} << 20U;
+  if (mapping_ != nullptr && size_ > kSmall) ::madvise(mapping_, size_, MADV_DONTNEED);
+}
+
 MappedFile::~MappedFile() {
   if (mapping_ != nullptr) ::munmap(mapping_, size_);
 }

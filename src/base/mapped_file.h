@@ -24,6 +24,10 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {reinterpret_cast<const std::byte*>(data_), size_}; }
   std::size_t size() const { return size_; }
 
+  // Gives back the memory of what was read so far; reading it again fetches it anew. A file much larger
+  // than what is in use then does not count as memory of this process. Small files stay.
+  void let_go() const;
+
  private:
   const char* data_ = nullptr;
   std::size_t size_ = 0;

@@ -76,7 +76,7 @@ void verify_file(const std::string& path, const ManifestFile& expected, Verify v
     throw_user_error("{} is damaged: it has {} bytes, but the manifest says {}.", path, file.bytes().size(),
                      expected.bytes);
   }
-  if (verify == Verify::kBytes && hash_of(file.bytes()) != expected.hash) {
+  if (verify == Verify::kBytes && hash_of(file) != expected.hash) {
     throw_user_error("{} is damaged: its {} bytes do not give the hash in the manifest.", path, expected.bytes);
   }
 }
@@ -170,6 +170,7 @@ void read_tensors(const SafetensorsReader& file, std::span<const TensorDestinati
   for (const TensorDestination& tensor : tensors) {
     const std::span<const std::byte> data = file.find(tensor.name)->data;
     if (!data.empty()) std::memcpy(tensor.data, data.data(), data.size());
+    file.let_go();
   }
 }
 

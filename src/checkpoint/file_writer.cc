@@ -95,6 +95,20 @@ std::string hash_of(std::span<const std::byte> bytes) {
   return hexadecimal(XXH3_64bits(bytes.data(), bytes.size()));
 }
 
+std::string hash_of(const MappedFile& file) {
+  constexpr std::size_t kPiece = std::size_t{16} << 20U;
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
+  if (state == nullptr) throw std::bad_alloc();
+  XXH3_64bits_reset(state.get());
+  for (std::span<const std::byte> rest = file.bytes(); !rest.empty();) {
+    const std::span<const std::byte> piece = rest.first(std::min(rest.size(), kPiece));
+    XXH3_64bits_update(state.get(), piece.data(), piece.size());
+    file.let_go();
+    rest = rest.subspan(piece.size());
+  }
+  return hexadecimal(XXH3_64bits_digest(state.get()));
+}
+
 void sync_directory(const std::string& directory, const WriteHook& hook) {
   const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) throw_failed("open", directory, errno);

@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 
+#include "base/mapped_file.h"
+
 namespace meshtrain {
 
 // Called after each step of writing with its name ("write PATH", "sync PATH", "rename PATH" …); a test
@@ -43,8 +45,9 @@ class FileWriter {
   std::unique_ptr<Hash> hash_;
 };
 
-// The hash() of a whole file's bytes.
+// The hash() of these bytes, and of a whole file.
 std::string hash_of(std::span<const std::byte> bytes);
+std::string hash_of(const MappedFile& file);
 
 // Makes renames, new files and removals in `directory` survive a crash.
 void sync_directory(const std::string& directory, const WriteHook& hook = {});

@@ -44,6 +44,10 @@ class SafetensorsReader {
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   const SafetensorsEntry* find(std::string_view name) const;  // null: not there
   const SafetensorsMetadata& metadata() const { return metadata_; }
+  // See MappedFile.
+  void let_go() const {
+    if (file_) file_->let_go();
+  }
 
  private:
   void parse(std::span<const std::byte> bytes);

@@ -28,7 +28,8 @@ struct TokenizeArguments {
   std::string out;
   std::string tokenizer;
   std::string eod;
-  std::string train_prefix;
+  bool train = false;
+  std::string train_prefix;  // may be left out
   std::string train_type = "bpe";
   std::int64_t vocab = 0;
   int threads = 0;
@@ -66,8 +67,25 @@ class Progress {
   double next_ = terminal_ ? 0.5 : 5.0;
 };
 
+constexpr std::string_view kSentencePiece = "sentencepiece:";
+
+// The model file to be trained: the one that --tokenizer names, or MODEL_PREFIX.model, or OUT.model.
+std::string model_to_train(const TokenizeArguments& a) {
+  if (a.tokenizer.empty()) return (a.train_prefix.empty() ? a.out : a.train_prefix) + ".model";
+  std::string path = a.tokenizer.substr(std::min(a.tokenizer.size(), kSentencePiece.size()));
+  if (!a.tokenizer.starts_with(kSentencePiece) || path.empty() ||
+      (!a.train_prefix.empty() && a.train_prefix + ".model" != path)) {
+    throw_user_error(
+        "meshtrain tokenize: --tokenizer {} is not the model that --train-sentencepiece trains; leave one of "
+        "them out, "
+        "or train FILE with --tokenizer sentencepiece:FILE --train-sentencepiece --vocab N.",
+        a.tokenizer);
+  }
+  return path;
+}
+
 void check_arguments(const TokenizeArguments& a) {
-  if (a.out.empty() && a.train_prefix.empty()) {
+  if (a.out.empty() && (!a.train || (a.train_prefix.empty() && a.tokenizer.empty()))) {
     throw_user_error(
         "meshtrain tokenize: nothing to do. Give --out PREFIX for the tokens, or --train-sentencepiece "
         "MODEL_PREFIX.");
@@ -78,30 +96,23 @@ void check_arguments(const TokenizeArguments& a) {
         "{1}.bin and {1}.idx.",
         a.out, a.out.substr(0, a.out.size() - 4));
   }
-  if (a.train_prefix.empty() && a.tokenizer.empty()) {
+  if (!a.train && a.tokenizer.empty()) {
     throw_user_error(
         "meshtrain tokenize: no tokenizer. Give --tokenizer bytes, sentencepiece:FILE or a Hugging Face "
         "tokenizer.json, or train one with --train-sentencepiece MODEL_PREFIX --vocab N.");
   }
-  if (!a.train_prefix.empty() && !a.tokenizer.empty()) {
-    throw_user_error(
-        "meshtrain tokenize: --tokenizer {} and --train-sentencepiece {} exclude each other; the trained model "
-        "is the "
-        "tokenizer.",
-        a.tokenizer, a.train_prefix);
-  }
-  if (a.train_prefix.empty() != (a.vocab == 0)) {
-    throw_user_error("meshtrain tokenize: --train-sentencepiece MODEL_PREFIX and --vocab N go together.");
+  if (a.train != (a.vocab != 0)) {
+    throw_user_error("meshtrain tokenize: --train-sentencepiece and --vocab N go together.");
   }
   // 3 special pieces and 256 bytes come before the first learned one.
-  if (!a.train_prefix.empty() && a.vocab < 260) {
+  if (a.train && a.vocab < 260) {
     throw_user_error("meshtrain tokenize --vocab {}: a vocabulary with all bytes takes at least 260.", a.vocab);
   }
 }
 
 // Returns the specification of the trained tokenizer.
 std::string train(const TokenizeArguments& a) {
-  const std::string path = a.train_prefix + ".model";
+  const std::string path = model_to_train(a);
   OutputFile file(path);
   for (const std::string& input : a.inputs) {
     if (std::filesystem::exists(input) && !std::filesystem::is_regular_file(input)) {
@@ -124,12 +135,12 @@ std::string train(const TokenizeArguments& a) {
   file.finish();
   file.commit();
   fmt::print("{}: SentencePiece {}, vocabulary {}\n", path, a.train_type, a.vocab);
-  return "sentencepiece:" + path;
+  return std::string(kSentencePiece) + path;
 }
 
 void run(TokenizeArguments a) {
   check_arguments(a);
-  if (!a.train_prefix.empty()) a.tokenizer = train(a);
+  if (a.train) a.tokenizer = train(a);
   if (a.out.empty()) return;
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(a.tokenizer, a.eod);
   CorpusOptions options;
@@ -164,10 +175,13 @@ void add_tokenize(CLI::App& app) {
                       "bytes, sentencepiece:FILE, or a Hugging Face tokenizer.json");
   command->add_option("--eod", arguments->eod,
                       "the token that ends a document, where the usual one is missing");
-  command
-      ->add_option("--train-sentencepiece", arguments->train_prefix,
-                   "train MODEL_PREFIX.model on the input first, and use it")
-      ->type_name("MODEL_PREFIX");
+  CLI::Option* train =
+      command
+          ->add_option("--train-sentencepiece", arguments->train_prefix,
+                       "train MODEL_PREFIX.model on the input first, and use it; without a value the FILE of "
+                       "--tokenizer sentencepiece:FILE, or OUT.model")
+          ->type_name("[MODEL_PREFIX]")
+          ->expected(0, 1);
   command->add_option("--vocab", arguments->vocab, "vocabulary of the trained model")
       ->check(CLI::PositiveNumber);
   command->add_option("--model-type", arguments->train_type, "of the trained model")
@@ -176,7 +190,10 @@ void add_tokenize(CLI::App& app) {
   command->add_option("--threads", arguments->threads, "default: all cores")->check(CLI::PositiveNumber);
   command->add_option("--text-field", arguments->text_field, "field of .jsonl that holds the text")
       ->capture_default_str();
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments, train] {
+    arguments->train = train->count() > 0;
+    run(*arguments);
+  });
 }
 
 }  // namespace meshtrain::cli

@@ -64,7 +64,9 @@ TEST(TokenizeCommand, ArgumentsThatContradict) {
   expect_contains(refusal({"--tokenizer", "bytes"}), "--out PREFIX");
   expect_contains(refusal({"--out", "p"}), "--tokenizer bytes");
   expect_contains(refusal({"--out", "p.bin", "--tokenizer", "bytes"}), "--out p for");
-  expect_contains(refusal({"--out", "p", "--tokenizer", "bytes", "--train-sentencepiece", "m"}), "exclude");
+  expect_contains(
+      refusal({"--out", "p", "--tokenizer", "bytes", "--train-sentencepiece", "m", "--vocab", "300"}),
+      "is not the model");
   expect_contains(refusal({"--out", "p", "--train-sentencepiece", "m"}), "--vocab N");
   expect_contains(refusal({"--out", "p", "--tokenizer", "bytes", "--vocab", "500"}), "go together");
   expect_contains(refusal({"--out", "p", "--train-sentencepiece", "m", "--vocab", "100"}), "at least 260");

@@ -34,6 +34,7 @@ class IndexedDataset final : public TokenSource {
   std::string name() const override { return prefix_; }
   std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
+  void let_go() const override { token_file_.let_go(); }
 
   TokenType type() const { return type_; }
   std::int64_t sequences() const { return sequences_; }

@@ -24,6 +24,7 @@ class LlmcTokens final : public TokenSource {
   std::string name() const override { return path_; }
   std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
+  void let_go() const override { file_.let_go(); }
 
  private:
   LlmcTokens() = default;

@@ -81,6 +81,7 @@ Batch BatchSampler::batch(std::int64_t first, std::int64_t count) const {
     std::copy(sample.begin(), sample.end() - 1, batch.tokens.begin() + row);
     std::copy(sample.begin() + 1, sample.end(), batch.targets.begin() + row);
   }
+  source_.let_go();
   return batch;
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kScannedWhole = std::int64_t{1} << 29U;
 constexpr std::int64_t kScannedEnds = std::int64_t{1} << 27U;
-constexpr std::int64_t kScanBlock = std::int64_t{1} << 16U;
+constexpr std::int64_t kScanBlock = std::int64_t{1} << 18U;
 constexpr std::int64_t kLargeText = 256'000'000;
 
 bool is_file(const std::string& path) {
@@ -80,6 +80,7 @@ std::int64_t find_outside(const TokenSource& source, std::int64_t begin, std::in
     source.read(at, part);
     std::uint32_t largest = 0;
     for (const std::int32_t id : part) largest = std::max(largest, static_cast<std::uint32_t>(id));
+    source.let_go();
     if (largest < limit) continue;
     const auto bad = std::find_if(part.begin(), part.end(),
                                   [&](std::int32_t id) { return static_cast<std::uint32_t>(id) >= limit; });

@@ -116,6 +116,7 @@ void load_weights(ParamStore& params, Stream& stream, const ModelSpec& spec, con
                        checkpoint.model().name(), param.decl.name, param.numel());
     }
     std::memcpy(values.data(), entry->data.data(), entry->data.size());
+    checkpoint.model().let_go();
     ops::cast(stream, Tensor(values.data(), DType::kF32, param.decl.shape), params.weight(param));
   }
 }
