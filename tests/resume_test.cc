@@ -68,6 +68,18 @@ TEST_F(Resume, TheRunFolderIsEnoughToGoOn) {
   expect_same_end("run", "whole", 20);
 }
 
+TEST_F(Resume, ARunFolderMayBeMoved) {
+  write_config("a.toml", "llama-tiny");
+  succeed({"train", "a.toml", "-s", "output.dir=whole"});
+  succeed({"train", "a.toml", "--stop-at-step", "7"});
+  fs::create_directory(path("archive"));
+  fs::rename(path("run"), path("archive/monday"));
+  const Outcome outcome = succeed({"train", "archive/monday", "--resume"});
+  expect_contains(outcome.err, {"archive/monday/checkpoints", "step 8"});
+  EXPECT_FALSE(exists("run"));
+  expect_same_end("archive/monday", "whole", 20);
+}
+
 TEST_F(Resume, AnAsynchronousCheckpointHoldsTheSameBytes) {
   write_config("a.toml", "llama-tiny");
   const Arguments train = {"train", "a.toml", "-s", "checkpoint.every=1", "-s", "checkpoint.keep=0"};

@@ -58,10 +58,10 @@ TEST_F(Train, ReadsJsonLinesLikeTheTokenFilesMadeOfThem) {
   }
   write("docs.jsonl", lines);
   const Outcome tokenized = succeed({"tokenize", "docs.jsonl", "--out", "corpus", "--tokenizer", "bytes"});
-  expect_contains(tokenized.err, {"docs.jsonl", "line 9"});
+  expect_contains(tokenized.err, {"docs.jsonl:9"});
   expect_contains(tokenized.out, {"40 documents"});
   const Outcome trained = succeed({"train", "a.toml", "-s", "data.train=docs.jsonl"});
-  expect_contains(trained.err, {"docs.jsonl", "line 9"});
+  expect_contains(trained.err, {"docs.jsonl:9"});
   succeed({"train", "a.toml", "-s", "data.train=corpus", "-s", "output.dir=other"});
   EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("other"));
 }

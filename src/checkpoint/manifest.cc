@@ -3,6 +3,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/json_reason.h"
 #include "base/mapped_file.h"
 #include "checkpoint/file_writer.h"
 
@@ -53,7 +54,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
     if (hash != hash_of_json(json)) throw_user_error("{} is damaged: its contents do not give its hash.", path);
     return from_json(json);
   } catch (const Json::exception& error) {
-    throw_user_error("{} is damaged: {}.", path, error.what());
+    throw_user_error("{} is damaged: {}.", path, json_reason(error));
   }
 }
 

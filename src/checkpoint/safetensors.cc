@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_reason.h"
 
 namespace meshtrain {
 namespace {
@@ -72,7 +73,7 @@ Json parse_header(std::string_view text, const std::string& file) {
     header = Json::parse(text, watch);
   } catch (const Json::exception& error) {
     throw_user_error("{} is not a safetensors file, or a damaged one: its header is not JSON ({}).", file,
-                     error.what());
+                     json_reason(error));
   }
   if (!header.is_object()) throw_user_error("{}: the safetensors header is not a JSON object.", file);
   if (!twice.empty()) throw_user_error("{}: the safetensors header has the key \"{}\" twice.", file, twice);

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,7 +12,9 @@
 #include "base/error.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "device/device.h"
 #include "telemetry/peak.h"
+#include "telemetry/units.h"
 #include "train/threads.h"
 
 namespace meshtrain::cli {
@@ -86,6 +90,24 @@ void write_json(const std::string& path, const nlohmann::json& json) {
   if (!file) throw_run_error("cannot write {}: check the folder, its permissions and the free space", path);
 }
 
+// Mistakes that would show only after the measurement.
+void check_json_path(const std::string& path) {
+  if (path.empty() || path == "-") return;
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (!std::filesystem::is_directory(folder) || std::filesystem::is_directory(path)) {
+    throw_user_error("--json {} cannot be written: {}; name a file in a folder that exists", path,
+                     std::filesystem::is_directory(path) ? "it is a folder" : "there is no such folder");
+  }
+}
+
+void check_largest(const MatmulShape& shape, const MatmulBenchOptions& options) {
+  const std::int64_t needed = matmul_bytes(shape, options);
+  const std::int64_t available = make_cpu_device()->available_bytes();
+  if (needed <= available) return;
+  throw_user_error("--m {} --n {} --k {} takes {} of memory and {} can be had; choose smaller sizes", shape.m,
+                   shape.n, shape.k, format_bytes(needed), format_bytes(available));
+}
+
 nlohmann::json best_json(const Best& best) {
   return {{"mean", {{"tflops", best.mean->mean_tflops()}, {"shape", shape_json(best.mean->shape)}}},
           {"median", {{"tflops", best.median->median_tflops()}, {"shape", shape_json(best.median->shape)}}},
@@ -120,6 +142,12 @@ void run(const Arguments& arguments) {
   const auto ms = parse_sizes(arguments.m, "--m");
   const auto ns = parse_sizes(arguments.n, "--n");
   const auto ks = parse_sizes(arguments.k, "--k");
+
+  check_largest({.m = *std::max_element(ms.begin(), ms.end()),
+                 .n = *std::max_element(ns.begin(), ns.end()),
+                 .k = *std::max_element(ks.begin(), ks.end())},
+                options);
+  check_json_path(arguments.json);
 
   install_stop_handler();
   // With the JSON on standard output the table goes beside it.
@@ -169,7 +197,7 @@ void add_bench_matmul(CLI::App& bench) {
   command->add_option("--m", arguments->m, sizes)->capture_default_str();
   command->add_option("--n", arguments->n, sizes)->capture_default_str();
   command->add_option("--k", arguments->k, sizes)->capture_default_str();
-  command->add_option("--threads", arguments->threads, "0: all cores")->check(CLI::NonNegativeNumber);
+  command->add_option("--threads", arguments->threads, "0: all cores")->check(whole_number(0));
   command->add_option("--warmup", arguments->warmup, "Untimed repetitions of a shape")->capture_default_str();
   command->add_option("--repeats", arguments->repeats, "Timed repetitions of a shape")->capture_default_str();
   command->add_option("--flush-mb", arguments->flush_mb, "Cache flush between repetitions; 0: none")

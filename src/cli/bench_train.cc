@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/error.h"
 #include "base/philox.h"
 #include "base/stopwatch.h"
 #include "cli/bench.h"
@@ -36,7 +38,14 @@ struct Arguments {
   bool json = false;
 };
 
+// Their products and sums stay far from 64 bits.
+constexpr std::int64_t kMostSequences = 1 << 20;
+constexpr std::int64_t kMostSteps = 1'000'000'000;
+
 Config make_config(const Arguments& a) {
+  if (!(a.peak_tflops >= 0.0) || !std::isfinite(a.peak_tflops)) {
+    throw_user_error("--peak-tflops {} is no peak: give a number above 0, or 0 to measure it", a.peak_tflops);
+  }
   if (!a.config.empty()) return with_vocabulary(load_config(a.config, a.overrides));
   std::vector<std::string> overrides = {
       fmt::format("model.preset=\"{}\"", a.preset),
@@ -94,7 +103,7 @@ std::vector<Sample> time_steps(Assembly& assembly, const Arguments& arguments) {
 
 nlohmann::json measure(const Arguments& arguments, const Config& config) {
   const std::unique_ptr<Device> device = make_cpu_device();
-  Assembly assembly(config, *device, measure_arenas(config));
+  Assembly assembly(config, *device, plan_memory(config, *device));
   assembly.initialize();
   // The peak before and after, so that a machine whose speed drifts is not flattered.
   const int threads = assembly.stream.threads();
@@ -162,9 +171,13 @@ void add_bench_train(CLI::App& bench) {
       ->allow_extra_args(false);
   command->add_option("--preset", arguments->preset, "Model")->excludes(config)->capture_default_str();
   command->add_option("--batch", arguments->batch, "Sequences a micro-batch")
+      ->check(whole_number(1, kMostSequences))
       ->excludes(config)
       ->capture_default_str();
-  command->add_option("--seq", arguments->seq, "Tokens a sequence")->excludes(config)->capture_default_str();
+  command->add_option("--seq", arguments->seq, "Tokens a sequence")
+      ->check(whole_number(1))
+      ->excludes(config)
+      ->capture_default_str();
   command->add_option("--compute", arguments->compute, "fp32, bf16 or fp16")
       ->excludes(config)
       ->capture_default_str();
@@ -172,18 +185,18 @@ void add_bench_train(CLI::App& bench) {
       ->excludes(config)
       ->capture_default_str();
   command->add_option("--micro-steps", arguments->micro_steps, "Micro-batches a step")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole_number(1, kMostSequences))
       ->excludes(config)
       ->capture_default_str();
   command->add_option("--steps", arguments->steps, "Timed steps")
-      ->check(CLI::Range(1, 1000000))
+      ->check(whole_number(1, kMostSteps))
       ->capture_default_str();
   command->add_option("--warmup", arguments->warmup, "Untimed steps before them")
-      ->check(CLI::Range(0, 1000000))
+      ->check(whole_number(0, kMostSteps))
       ->capture_default_str();
   command->add_option("--threads", arguments->threads, "0: all cores")
-      ->excludes(config)
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0))
+      ->excludes(config);
   command->add_option("--peak-tflops", arguments->peak_tflops, "What MFU is measured against; 0: measure it");
   command->add_flag("--json", arguments->json, "For programs");
   command->callback([arguments] {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,9 @@ struct ConfigArguments {
 };
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments);
 Config load(const ConfigArguments& arguments);
+
+// Checks that an option's value is a whole number in [least, most].
+CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());
 
 // True once Ctrl-C or SIGTERM arrived. A second signal ends the process at once.
 void install_stop_handler();

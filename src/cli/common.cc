@@ -1,11 +1,19 @@
+#include <fmt/format.h>
+
 #include <atomic>
+#include <charconv>
 #include <csignal>
 #include <filesystem>
+#include <string>
+#include <system_error>
 
+#include "base/error.h"
 #include "cli/commands.h"
 
 namespace meshtrain::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 // A signal handler can reach nothing but a global.
 std::atomic<bool> stop{false};
@@ -27,9 +35,37 @@ void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
 }
 
 Config load(const ConfigArguments& arguments) {
-  const std::filesystem::path path(arguments.path);
-  const bool is_folder = std::filesystem::is_directory(path);
-  return load_config(is_folder ? (path / "config.toml").string() : arguments.path, arguments.overrides);
+  const fs::path folder(arguments.path);
+  if (!fs::is_directory(folder)) return load_config(arguments.path, arguments.overrides);
+  const std::string file = (folder / "config.toml").string();
+  if (!fs::exists(file)) {
+    throw_user_error(
+        "{} is a folder without a config.toml, so it is not a run folder; name a TOML file or a run's "
+        "output.dir",
+        arguments.path);
+  }
+  // The folder may have been moved, or be named from another place: it is the run's wherever it lies.
+  const auto own_checkpoints = [](const std::string& output) { return output + "/checkpoints"; };
+  const Config saved = load_config(file, {});
+  Config config = load_config(file, arguments.overrides);
+  if (config.output.dir == saved.output.dir) config.output.dir = arguments.path;
+  if (config.checkpoint.dir == saved.checkpoint.dir &&
+      saved.checkpoint.dir == own_checkpoints(saved.output.dir)) {
+    config.checkpoint.dir = own_checkpoints(config.output.dir);
+  }
+  return config;
+}
+
+CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
+  const auto check_value = [least, most](const std::string& text) -> std::string {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) return "";
+    const bool bounded = most != std::numeric_limits<std::int64_t>::max();
+    return fmt::format("\"{}\" is not a whole number from {} {}", text, least,
+                       bounded ? fmt::format("to {}", most) : "on");
+  };
+  return CLI::Validator(check_value, "");
 }
 
 void install_stop_handler() {

@@ -78,7 +78,7 @@ void add_eval(CLI::App& app) {
   add_model_arguments(*command, arguments->model);
   command->add_option("--data", arguments->data, "Instead of the config's data.valid");
   command->add_option("--batches", arguments->batches, "At most so many micro-batches; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "For programs");
   command->callback([arguments] { run(*arguments); });

@@ -87,15 +87,18 @@ void add_generate(CLI::App& app) {
   add_model_arguments(*command, arguments->model);
   command->add_option("--prompt", arguments->prompt, "Text to continue");
   command->add_option("--tokens", arguments->tokens, "At most so many new tokens")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str();
   command->add_option("--temperature", arguments->sampling.temperature, "0: always the likeliest token")
       ->capture_default_str();
   command->add_option("--top-k", arguments->sampling.top_k, "Among the k likeliest tokens; 0: all")
+      ->check(whole_number(0))
       ->capture_default_str();
   command->add_option("--top-p", arguments->sampling.top_p, "Among the likeliest that reach this probability")
       ->capture_default_str();
-  command->add_option("--seed", arguments->sampling.seed, "Same seed, same text")->capture_default_str();
+  command->add_option("--seed", arguments->sampling.seed, "Same seed, same text")
+      ->check(whole_number(0))
+      ->capture_default_str();
   command->callback([arguments] { run(*arguments); });
 }
 

@@ -1,17 +1,56 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/version.h"
 #include "cli/commands.h"
 
 namespace {
 
+using meshtrain::throw_user_error;
+
 int report(const char* kind, const std::exception& error, int status) {
   std::fprintf(stderr, "meshtrain: %s%s\n", kind, error.what());
   return status;
+}
+
+// The command that the arguments had reached when they made no sense.
+const CLI::App& reached(const CLI::App& app, std::string& words) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  if (chosen.empty()) return app;
+  words += " " + chosen.front()->get_name();
+  return reached(*chosen.front(), words);
+}
+
+// Help that was asked for, or what is wrong with the command line; the exit status.
+int answer(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
+  std::string words = "meshtrain";
+  const CLI::App& command = reached(app, words);
+  std::vector<std::string> commands;
+  for (const CLI::App* subcommand : command.get_subcommands([](const CLI::App*) { return true; })) {
+    commands.push_back(subcommand->get_name());
+  }
+  const std::vector<std::string> left = command.remaining();
+  if (!commands.empty() && left.empty()) {
+    std::fputs(app.help().c_str(), stderr);
+    return 2;
+  }
+  if (!commands.empty() && !left.front().starts_with('-')) {
+    throw_user_error("there is no command {}; the nearest is {}. Commands: {}. `{} --help` describes them.",
+                     left.front(), meshtrain::nearest(left.front(), commands), fmt::join(commands, ", "),
+                     words);
+  }
+  throw_user_error("{}. `{} --help` lists what it takes.", error.what(), words);
 }
 
 }  // namespace
@@ -26,6 +65,7 @@ int main(int argc, char** argv) {
                  "meshtrain");
     app.set_version_flag("--version", std::string("meshtrain ") + version());
     app.require_subcommand(1);
+    app.footer("`meshtrain COMMAND --help` lists what a command takes.");
     cli::add_train(app);
     cli::add_eval(app);
     cli::add_generate(app);
@@ -35,7 +75,7 @@ int main(int argc, char** argv) {
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-      return app.exit(error) == 0 ? 0 : 2;
+      return answer(app, error);
     }
     return 0;
   } catch (const UserError& error) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/error.h"
 #include "train/checkpointing.h"
 
 namespace meshtrain::cli {
@@ -15,6 +16,9 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments) {
 
 TrainedModel open_model(const ModelArguments& arguments) {
   const bool is_folder = std::filesystem::is_directory(arguments.where);
+  if (!is_folder && !std::filesystem::exists(arguments.where)) {
+    throw_user_error("{} does not exist: name a config (TOML), a run folder or a checkpoint", arguments.where);
+  }
   std::string checkpoint_dir = arguments.where;
   std::optional<Config> config;
   if (!is_folder) {

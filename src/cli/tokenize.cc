@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cli/commands.h"
 #include "data/corpus.h"
 #include "data/output_file.h"
 #include "data/sentencepiece_tokenizer.h"
@@ -76,7 +77,7 @@ std::string model_to_train(const TokenizeArguments& a) {
   if (!a.tokenizer.starts_with(kSentencePiece) || path.empty() ||
       (!a.train_prefix.empty() && a.train_prefix + ".model" != path)) {
     throw_user_error(
-        "meshtrain tokenize: --tokenizer {} is not the model that --train-sentencepiece trains; leave one of "
+        "tokenize: --tokenizer {} is not the model that --train-sentencepiece trains; leave one of "
         "them out, "
         "or train FILE with --tokenizer sentencepiece:FILE --train-sentencepiece --vocab N.",
         a.tokenizer);
@@ -87,26 +88,26 @@ std::string model_to_train(const TokenizeArguments& a) {
 void check_arguments(const TokenizeArguments& a) {
   if (a.out.empty() && (!a.train || (a.train_prefix.empty() && a.tokenizer.empty()))) {
     throw_user_error(
-        "meshtrain tokenize: nothing to do. Give --out PREFIX for the tokens, or --train-sentencepiece "
+        "tokenize: nothing to do. Give --out PREFIX for the tokens, or --train-sentencepiece "
         "MODEL_PREFIX.");
   }
   if (a.out.ends_with(".bin") || a.out.ends_with(".idx")) {
     throw_user_error(
-        "meshtrain tokenize --out {0}: --out takes the prefix of the two files; write --out {1} for "
+        "tokenize --out {0}: --out takes the prefix of the two files; write --out {1} for "
         "{1}.bin and {1}.idx.",
         a.out, a.out.substr(0, a.out.size() - 4));
   }
   if (!a.train && a.tokenizer.empty()) {
     throw_user_error(
-        "meshtrain tokenize: no tokenizer. Give --tokenizer bytes, sentencepiece:FILE or a Hugging Face "
+        "tokenize: no tokenizer. Give --tokenizer bytes, sentencepiece:FILE or a Hugging Face "
         "tokenizer.json, or train one with --train-sentencepiece MODEL_PREFIX --vocab N.");
   }
   if (a.train != (a.vocab != 0)) {
-    throw_user_error("meshtrain tokenize: --train-sentencepiece and --vocab N go together.");
+    throw_user_error("tokenize: --train-sentencepiece and --vocab N go together.");
   }
   // 3 special pieces and 256 bytes come before the first learned one.
   if (a.train && a.vocab < 260) {
-    throw_user_error("meshtrain tokenize --vocab {}: a vocabulary with all bytes takes at least 260.", a.vocab);
+    throw_user_error("tokenize --vocab {}: a vocabulary with all bytes takes at least 260.", a.vocab);
   }
 }
 
@@ -117,7 +118,7 @@ std::string train(const TokenizeArguments& a) {
   for (const std::string& input : a.inputs) {
     if (std::filesystem::exists(input) && !std::filesystem::is_regular_file(input)) {
       throw_user_error(
-          "meshtrain tokenize --train-sentencepiece: the input \"{}\" is no file but a pipe or folder; "
+          "tokenize --train-sentencepiece: the input \"{}\" is no file but a pipe or folder; "
           "training reads its input more than once.",
           input);
     }
@@ -182,12 +183,11 @@ void add_tokenize(CLI::App& app) {
                        "--tokenizer sentencepiece:FILE, or OUT.model")
           ->type_name("[MODEL_PREFIX]")
           ->expected(0, 1);
-  command->add_option("--vocab", arguments->vocab, "vocabulary of the trained model")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--vocab", arguments->vocab, "vocabulary of the trained model")->check(whole_number(1));
   command->add_option("--model-type", arguments->train_type, "of the trained model")
       ->check(CLI::IsMember({"bpe", "unigram"}))
       ->capture_default_str();
-  command->add_option("--threads", arguments->threads, "default: all cores")->check(CLI::PositiveNumber);
+  command->add_option("--threads", arguments->threads, "default: all cores")->check(whole_number(1));
   command->add_option("--text-field", arguments->text_field, "field of .jsonl that holds the text")
       ->capture_default_str();
   command->callback([arguments, train] {

@@ -19,7 +19,7 @@ void add_train(CLI::App& app) {
   command
       ->add_option("--stop-at-step", arguments->options.stop_at_step,
                    "Save and stop after this step; the schedule stays that of train.steps")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   command->callback([arguments] {
     install_stop_handler();
     arguments->options.stop_requested = stop_requested;

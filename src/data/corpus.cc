@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_reason.h"
 
 namespace meshtrain {
 namespace {
@@ -33,21 +34,6 @@ constexpr std::array<Signature, 8> kNotText = {{
 std::size_t line_end(std::string_view text, std::size_t at) {
   const std::size_t feed = text.find('\n', at);
   return feed == std::string_view::npos ? text.size() : feed + 1;
-}
-
-// nlohmann's messages start with "[json.exception...] parse error at line 1, column 7: ", and may end with
-// all that was read.
-std::string parse_reason(const Json::exception& error) {
-  constexpr std::size_t kLongest = 120;
-  std::string what = error.what();
-  const std::size_t column = what.find("column ");
-  if (column != std::string::npos) what.erase(0, column);
-  if (what.size() > kLongest) {
-    std::size_t end = kLongest;
-    while (end > 0 && (static_cast<unsigned char>(what[end]) & 0xC0U) == 0x80) --end;
-    what = what.substr(0, end) + "...";
-  }
-  return "not valid JSON: " + what;
 }
 
 // The input's size; 0 for a pipe.
@@ -94,7 +80,7 @@ std::optional<std::string> json_line_text(std::string_view line, const std::stri
     }
     return std::move(found->get_ref<std::string&>());
   } catch (const Json::exception& error) {
-    reason = parse_reason(error);
+    reason = "not valid JSON: " + json_reason(error);
     return std::nullopt;
   }
 }

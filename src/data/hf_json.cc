@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/json_reason.h"
 #include "data/byte_level.h"
 
 namespace meshtrain {
@@ -348,7 +349,7 @@ HfSpec parse_tokenizer_json(std::string_view json, const std::string& file) {
   try {
     root = Json::parse(json);
   } catch (const Json::exception& error) {
-    throw_user_error("tokenizer file {}: not valid JSON: {}", file, error.what());
+    throw_user_error("tokenizer file {}: not valid JSON: {}", file, json_reason(error));
   }
   return Parser(root, file).run();
 }

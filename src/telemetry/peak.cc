@@ -23,7 +23,7 @@ class Operands {
   Operands(const MatmulShape& s, const MatmulBenchOptions& options)
       : device_(make_cpu_device()),
         stream_(*device_, options.threads),
-        arena_(*device_, MemoryCategory::kWorkspace, "operands", bytes_needed(s, options)) {
+        arena_(*device_, MemoryCategory::kWorkspace, "operands", matmul_bytes(s, options)) {
     a_ = random_matrix(s.m, s.k, options.dtype, "bench/a");
     b_ = random_matrix(s.n, s.k, options.dtype, "bench/b");
     c_ = arena_.allocate(options.dtype, {s.m, s.n});
@@ -36,10 +36,6 @@ class Operands {
   }
 
  private:
-  static std::int64_t bytes_needed(const MatmulShape& s, const MatmulBenchOptions& options) {
-    const std::int64_t widest = std::max(s.m, s.n) * s.k * size_of(DType::kF32);
-    return (s.m * s.k + s.n * s.k + s.m * s.n) * size_of(options.dtype) + widest + options.flush_bytes + 8192;
-  }
   Tensor random_matrix(std::int64_t rows, std::int64_t columns, DType dtype, const char* purpose) {
     const Tensor matrix = arena_.allocate(dtype, {rows, columns});
     const ArenaScope scope(arena_);
@@ -59,6 +55,11 @@ class Operands {
 };
 
 }  // namespace
+
+std::int64_t matmul_bytes(const MatmulShape& s, const MatmulBenchOptions& options) {
+  const std::int64_t widest = std::max(s.m, s.n) * s.k * size_of(DType::kF32);
+  return (s.m * s.k + s.n * s.k + s.m * s.n) * size_of(options.dtype) + widest + options.flush_bytes + 8192;
+}
 
 double MatmulTiming::mean_tflops() const {
   const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);

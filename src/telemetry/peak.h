@@ -41,6 +41,9 @@ struct MatmulBenchOptions {
 MatmulTiming time_matmul(const MatmulShape& shape, const MatmulBenchOptions& options,
                          const std::function<bool()>& stop);
 
+// Bytes that a measurement of `shape` allocates.
+std::int64_t matmul_bytes(const MatmulShape& shape, const MatmulBenchOptions& options);
+
 // TFLOP/s of the best of a few large shapes, in about a second.
 double quick_peak_tflops(DType dtype, int threads);
 
