@@ -28,11 +28,13 @@ HWY_INLINE Words words(Vec v) {
 // inside(i, j) tells whether words (i .. i + kLanes, j .. j + kLanes) are all there; then load(i, j)
 // gives words (i, j .. j + kLanes). load_edge() does so anywhere, with zeros outside the matrix.
 
-// The rows that follow at a distance that memory takes to answer. Past the matrix it does nothing.
+// The rows that follow, at a distance that memory takes to answer. Past the matrix it does nothing.
 template <class T>
 HWY_INLINE void prefetch_rows(const T* p, std::int64_t stride, std::int64_t rows) {
-  hwy::Prefetch(reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(p) +
-                                           static_cast<std::uintptr_t>(rows * stride) * sizeof(T)));
+  const std::uintptr_t address =
+      reinterpret_cast<std::uintptr_t>(p) + static_cast<std::uintptr_t>(rows * stride) * sizeof(T);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a pointer past the matrix may not be computed as one.
+  hwy::Prefetch(reinterpret_cast<const T*>(address));
 }
 
 // Word (i, j) is element (i, j) of a row-major matrix, converted.
