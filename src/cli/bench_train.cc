@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -10,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/stopwatch.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
 #include "model/flops.h"
@@ -92,10 +92,10 @@ std::vector<Sample> time_steps(Assembly& assembly, const Arguments& arguments) {
   const auto targets = random_tokens(tokens, config.model.vocab, "bench/targets");
   std::vector<Sample> samples;
   for (std::int64_t i = 0; i < arguments.warmup + arguments.steps && !stop_requested(); ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     Sample sample;
     sample.step = train_step(assembly, {.tokens = inputs, .targets = targets}, 1e-4, i + 1);
-    sample.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    sample.seconds = watch.seconds();
     if (i >= arguments.warmup) samples.push_back(sample);
   }
   return samples;

@@ -49,6 +49,12 @@ bool Tensor::contiguous() const {
   return true;
 }
 
+Tensor tensor_in(const Buffer& buffer, std::int64_t byte_offset, DType dtype, const Shape& shape) {
+  const auto address =
+      reinterpret_cast<std::uintptr_t>(buffer.data()) + static_cast<std::uintptr_t>(byte_offset);
+  return Tensor(reinterpret_cast<void*>(address), dtype, shape);
+}
+
 Tensor Tensor::slice(int dim, std::int64_t begin, std::int64_t length) const {
   check(dim >= 0 && dim < rank(), "slice of a dimension that is not there");
   check(begin >= 0 && length >= 0 && begin + length <= shape_[dim], "slice out of range");

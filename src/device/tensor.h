@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "device/device.h"
 
 namespace meshtrain {
 
@@ -71,5 +72,8 @@ class Tensor {
   Shape shape_;
   std::array<std::int64_t, Shape::kMaxRank> strides_{};
 };
+
+// Contiguous, `byte_offset` bytes into a block.
+Tensor tensor_in(const Buffer& buffer, std::int64_t byte_offset, DType dtype, const Shape& shape);
 
 }  // namespace meshtrain

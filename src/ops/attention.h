@@ -5,7 +5,8 @@
 // fp16), strided as slices of a fused projection are. Query i sees keys 0 .. i + (Tk - Tq), so
 // decoding with a cache is the same call. Products are accumulated in fp32.
 // lse: fp32 [B, heads, Tq], the log of each row's softmax denominator (scores scaled).
-// The result does not depend on the number of threads. Scratch is at most about 1 MiB a thread.
+// The result does not depend on the number of threads. Scratch is about 1 MiB a thread forward, at most
+// about 6 MiB backward.
 #pragma once
 
 #include "device/stream.h"

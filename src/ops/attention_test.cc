@@ -129,8 +129,8 @@ class Bounds {
                              std::vector<double>(g.dk.size()),
                              std::vector<double>(g.dv.size()),
                              {}};
-    const double sum = static_cast<double>(s_.keys) * kFp32;
-    const double group = static_cast<double>(s_.heads / s_.kv_heads);
+    // Of the sums over keys, or over the queries of all heads of a group.
+    const double sum = static_cast<double>(s_.keys * s_.heads) / static_cast<double>(s_.kv_heads) * kFp32;
     s_.for_each_score([&](auto b, auto h, auto i, auto j) {
       const std::size_t q = s_.q_at(b, i, h);
       const std::size_t k = s_.k_at(b, j, h);
@@ -139,9 +139,9 @@ class Bounds {
       const double delta = (stored_ + dot_) * dot(d_o, q, r.o, q);
       const double d_weight = dot_ * dot(d_o, q, in_.v, k);
       const double d_score = std::abs(g.d_scores[s_.score_at(b, h, i, j)]);
-      const double error = (product_ + weight_ + group * sum) * d_score + weight * (delta + d_weight);
+      const double error = (product_ + weight_ + sum) * d_score + weight * (delta + d_weight);
       for (std::size_t d = 0; d < s_.size; ++d) {
-        bound.dv[k + d] += (product_ + weight_ + group * sum) * weight * std::abs(d_o[q + d]);
+        bound.dv[k + d] += (product_ + weight_ + sum) * weight * std::abs(d_o[q + d]);
         bound.dq[q + d] += error * std::abs(s_.scale * in_.k[k + d]);
         bound.dk[k + d] += error * std::abs(s_.scale * in_.q[q + d]);
       }

@@ -1,8 +1,8 @@
 // Matrix products and the bias gradient that goes with them.
 //
 // Products are accumulated in fp32 and rounded once to the output's dtype. The result does not
-// depend on the number of threads: the output is cut into tiles by its shape alone, and one thread
-// sums a tile's whole inner dimension.
+// depend on the number of threads: the output is cut into tiles by its shape alone, and a tile's inner
+// dimension is summed in order.
 #pragma once
 
 #include "device/stream.h"

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/philox.h"
+#include "base/round_up.h"
 #include "ops/elementwise.h"
 
 namespace meshtrain {
@@ -11,15 +12,9 @@ namespace {
 // Elements; a weight starts on a cache line in every dtype.
 constexpr std::int64_t kAlignElements = 32;
 
-std::int64_t round_up(std::int64_t n) {
-  return (n + kAlignElements - 1) / kAlignElements * kAlignElements;
-}
-
 Tensor at(const Buffer& buffer, DType dtype, std::int64_t offset, const Shape& shape) {
   check(buffer.data() != nullptr, "a parameter buffer was used before it was allocated");
-  const auto address =
-      reinterpret_cast<std::uintptr_t>(buffer.data()) + static_cast<std::uintptr_t>(offset * size_of(dtype));
-  return Tensor(reinterpret_cast<void*>(address), dtype, shape);
+  return tensor_in(buffer, offset * size_of(dtype), dtype, shape);
 }
 
 }  // namespace
@@ -42,7 +37,7 @@ ParamRef ParamStore::declare(ParamDecl decl) {
 
 ParamRef ParamStore::declare_fused(std::vector<ParamDecl> decls) {
   check(!units_.empty() && tied_.empty(), "declare parameters inside a unit, before tied uses");
-  elements_ = round_up(elements_);
+  elements_ = round_up(elements_, kAlignElements);
   ParamRef ref;
   ref.store_ = this;
   ref.shape_ = decls.front().shape;
@@ -61,14 +56,14 @@ ParamRef ParamStore::declare_fused(std::vector<ParamDecl> decls) {
 ParamRef ParamStore::tie(const ParamRef& first_use) {
   ParamRef ref = first_use;
   // Behind all others: no parameter may be declared after a tied use.
-  ref.gradient_offset_ = round_up(elements_) + tied_elements_;
+  ref.gradient_offset_ = round_up(elements_, kAlignElements) + tied_elements_;
   tied_.push_back({.offset = ref.offset_, .gradient_offset = ref.gradient_offset_, .shape = ref.shape_});
-  tied_elements_ += round_up(first_use.shape_.numel());
+  tied_elements_ += round_up(first_use.shape_.numel(), kAlignElements);
   return ref;
 }
 
 void ParamStore::allocate(Device& device, DType compute, bool training) {
-  elements_ = round_up(elements_);
+  elements_ = round_up(elements_, kAlignElements);
   compute_ = compute;
   weights_ = device.allocate(elements_ * size_of(compute), MemoryCategory::kParameters);
   if (!training) return;

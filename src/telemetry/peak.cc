@@ -1,20 +1,16 @@
 #include "telemetry/peak.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <numeric>
 
+#include "base/stopwatch.h"
 #include "device/arena.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 
 namespace meshtrain {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double tflops(const MatmulShape& s, double seconds) {
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
@@ -87,14 +83,14 @@ MatmulTiming time_matmul(const MatmulShape& shape, const MatmulBenchOptions& opt
   MatmulTiming timing{.shape = shape, .seconds = {}};
   if (stop()) return timing;
   Operands operands(shape, options);
-  const double deadline = now() + options.seconds_limit;
-  const auto late = [&] { return options.seconds_limit > 0.0 && now() >= deadline; };
+  const Stopwatch whole;
+  const auto late = [&] { return options.seconds_limit > 0.0 && whole.seconds() >= options.seconds_limit; };
   for (int i = 0; i < options.warmup && !stop(); ++i) operands.multiply();
   for (int i = 0; i < options.repeats && !stop(); ++i) {
     operands.flush();
-    const double start = now();
+    const Stopwatch one;
     operands.multiply();
-    timing.seconds.push_back(now() - start);
+    timing.seconds.push_back(one.seconds());
     if (late()) break;
   }
   return timing;

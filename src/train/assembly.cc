@@ -15,11 +15,6 @@ Arena make_arena(Device& device, MemoryCategory category, const char* name,
   return capacity ? Arena(device, category, name, *capacity) : Arena::measuring(name);
 }
 
-// Learned positions need no table; rotary tables reach as far as training does.
-std::int64_t positions(const Config& config) {
-  return config.data.seq_len;
-}
-
 OptimizerSettings optimizer_settings(const OptimizerConfig& config) {
   return {.name = config.name,
           .betas = config.betas,
@@ -79,7 +74,7 @@ Assembly::Assembly(const Config& config, Device& device, const std::optional<Are
       config_(config),
       device_(device) {
   model = std::make_unique<Transformer>(config.model, params, device, config.precision.compute,
-                                        positions(config), config.recompute);
+                                        config.data.seq_len, config.recompute);
   params.allocate(device, config.precision.compute, /*training=*/true);
   optimizer = make_optimizer(optimizer_settings(config.optimizer));
   for (std::size_t i = 0; i < optimizer->state_names().size(); ++i) {
@@ -92,10 +87,8 @@ Assembly::Assembly(const Config& config, Device& device, const std::optional<Are
   const std::int64_t batch_tokens = micro_batch_shape().tokens();
   const std::int64_t bytes = batch_tokens * size_of(DType::kI32);
   batch_buffer_ = device.allocate(2 * bytes, MemoryCategory::kWorkspace);
-  tokens = Tensor(batch_buffer_.data(), DType::kI32, {batch_tokens});
-  targets = Tensor(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(batch_buffer_.data()) +
-                                           static_cast<std::uintptr_t>(bytes)),
-                   DType::kI32, {batch_tokens});
+  tokens = tensor_in(batch_buffer_, 0, DType::kI32, {batch_tokens});
+  targets = tensor_in(batch_buffer_, bytes, DType::kI32, {batch_tokens});
 }
 
 void Assembly::initialize() {
@@ -112,9 +105,8 @@ Context Assembly::context(bool accumulate) {
 }
 
 Tensor Assembly::optimizer_state(const Param& param, std::size_t index) const {
-  const auto address = reinterpret_cast<std::uintptr_t>(optimizer_buffers_[index].data()) +
-                       static_cast<std::uintptr_t>(param.offset * size_of(DType::kF32));
-  return Tensor(reinterpret_cast<void*>(address), DType::kF32, param.decl.shape);
+  return tensor_in(optimizer_buffers_[index], param.offset * size_of(DType::kF32), DType::kF32,
+                   param.decl.shape);
 }
 
 ParameterSpan Assembly::span_of(const Param& param) const {

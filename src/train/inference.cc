@@ -5,16 +5,6 @@
 #include "ops/transfer.h"
 
 namespace meshtrain {
-namespace {
-
-Tensor tensor_at(const Buffer& buffer, std::int64_t byte_offset, DType dtype, const Shape& shape) {
-  const auto address =
-      reinterpret_cast<std::uintptr_t>(buffer.data()) + static_cast<std::uintptr_t>(byte_offset);
-  return Tensor(reinterpret_cast<void*>(address), dtype, shape);
-}
-
-}  // namespace
-
 InferenceModel::InferenceModel(const ModelSpec& spec, DType compute, const InferenceShape& shape, int threads)
     : InferenceModel(spec, compute, shape, threads, make_cpu_device()) {
   // The same model on a simulated device says how large the arenas have to be.
@@ -38,16 +28,16 @@ InferenceModel::InferenceModel(const ModelSpec& spec, DType compute, const Infer
   const std::int64_t tokens = shape.largest.tokens();
   const std::int64_t bytes = tokens * size_of(DType::kI32);
   batch_buffer_ = device_->allocate(2 * bytes, MemoryCategory::kWorkspace);
-  tokens_ = tensor_at(batch_buffer_, 0, DType::kI32, {tokens});
-  targets_ = tensor_at(batch_buffer_, bytes, DType::kI32, {tokens});
+  tokens_ = tensor_in(batch_buffer_, 0, DType::kI32, {tokens});
+  targets_ = tensor_in(batch_buffer_, bytes, DType::kI32, {tokens});
   if (shape.cache_positions == 0) return;
 
   const Shape cache = {1, shape.cache_positions, spec.kv_heads, spec.head_dim};
   const std::int64_t cache_bytes = cache.numel() * size_of(compute);
   cache_buffer_ = device_->allocate(2 * spec.layers * cache_bytes, MemoryCategory::kActivations);
   for (std::int64_t i = 0; i < spec.layers; ++i) {
-    caches_.push_back({.keys = tensor_at(cache_buffer_, 2 * i * cache_bytes, compute, cache),
-                       .values = tensor_at(cache_buffer_, (2 * i + 1) * cache_bytes, compute, cache)});
+    caches_.push_back({.keys = tensor_in(cache_buffer_, 2 * i * cache_bytes, compute, cache),
+                       .values = tensor_in(cache_buffer_, (2 * i + 1) * cache_bytes, compute, cache)});
   }
 }
 

@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/stopwatch.h"
 #include "data/tokenizer.h"
 #include "model/flops.h"
 #include "telemetry/metrics.h"
@@ -30,10 +30,6 @@ namespace meshtrain {
 namespace {
 
 namespace fs = std::filesystem;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Whether `inner` lies in the folder `outer`, or is it.
 bool lies_in(const std::string& inner, const std::string& outer) {
@@ -171,7 +167,7 @@ class Run {
   std::string metrics_path() const { return (fs::path(config_.output.dir) / "metrics.jsonl").string(); }
 
   void step(Progress& progress) {
-    const double begin = now();
+    const Stopwatch watch;
     const std::int64_t number = place_.step + 1;
     const double lr = learning_rate(assembly_.schedule, number);
     const Batch batch = data_.train().batch(place_.position, config_.train.global_batch);
@@ -194,7 +190,7 @@ class Run {
     metrics.grad_norm = result.grad_norm;
     metrics.lr = lr;
     metrics.tokens = place_.position * config_.data.seq_len;
-    metrics.step_seconds = now() - begin;
+    metrics.step_seconds = watch.seconds();
     metrics.tokens_per_second = static_cast<double>(batch.count * batch.seq_len) / metrics.step_seconds;
     metrics.mfu = utilization(metrics.tokens_per_second);
     metrics.skipped = result.skipped;
@@ -245,7 +241,7 @@ class Run {
   }
 
   void write_summary() const {
-    const double seconds = now() - begin_;
+    const double seconds = watch_.seconds();
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     nlohmann::json summary = {
@@ -297,7 +293,7 @@ class Run {
   const Config& config_;
   const Tokenizer& tokenizer_;
   const RunOptions& options_;
-  double begin_ = now();
+  Stopwatch watch_;
   RunData data_;
   std::unique_ptr<Device> device_;
   Assembly assembly_;

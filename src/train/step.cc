@@ -1,29 +1,15 @@
 #include "train/step.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "base/stopwatch.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/transfer.h"
 
 namespace meshtrain {
 namespace {
-
-class Stopwatch {
- public:
-  // Seconds since construction or the last lap.
-  double lap() {
-    const auto now = std::chrono::steady_clock::now();
-    const double seconds = std::chrono::duration<double>(now - start_).count();
-    start_ = now;
-    return seconds;
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 std::int64_t count_unmasked(std::span<const std::int32_t> targets) {
   return std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t != ops::kIgnoredTarget; });

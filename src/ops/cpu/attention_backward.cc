@@ -22,10 +22,6 @@ constexpr std::int64_t kMaxResident = 1 << 18;
 constexpr std::int64_t kMinTasks = 4;
 constexpr std::int64_t kKeysInTask = 512;
 
-std::int64_t pieces(std::int64_t total, std::int64_t piece) {
-  return (total + piece - 1) / piece;
-}
-
 struct BackwardScratch {
   Scratch k, v, k_transposed, dk, dv;                // of all the task's key blocks
   Scratch q, q_transposed, d_o, d_o_transposed, dq;  // of one query block

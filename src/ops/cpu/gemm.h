@@ -21,8 +21,8 @@ RightLayout right_layout(Operand operand);
 
 // c[m, width] (+)= a[m, depth] · b[depth, width]. depth and width are multiples of kDepthUnit and
 // kWidthUnit; a and c are row-major and contiguous, b as right_layout(operand) says; m > 0.
-// The calling thread computes alone: call it from tasks of a thread pool. Kernels are generated at the first
-// use of a size and kept, a bounded number of them, by each thread.
+// The calling thread computes alone: call it from tasks of a thread pool. Kernels are generated at the
+// first use of a size and kept, a bounded number of them, by each thread.
 void multiply_block(Operand operand, std::int64_t m, std::int64_t width, std::int64_t depth, const void* a,
                     const void* b, float* c, bool accumulate);
 

@@ -33,10 +33,6 @@ constexpr std::int64_t kRowUnit = 16;
 // Tiles are made smaller, to a quarter, while a block has fewer: enough to feed many threads evenly.
 constexpr std::int64_t kTiles = 48;
 
-std::int64_t pieces(std::int64_t total, std::int64_t piece) {
-  return (total + piece - 1) / piece;
-}
-
 // The size of equal pieces, a multiple of `unit`, as few as `limit` allows.
 std::int64_t even_piece(std::int64_t total, std::int64_t limit, std::int64_t unit) {
   return round_up(pieces(total, pieces(total, std::max(limit, unit))), unit);

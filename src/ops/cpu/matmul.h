@@ -19,8 +19,8 @@ struct MatmulCall {
   Destination c;
 };
 
-// Packs what it multiplies: up to 20 MiB, kept by the calling thread for its next product, and 256 KiB
-// kept by each thread that computes.
+// Memory: up to 20 MiB of packed operands and sums, kept by the calling thread for its next product, and
+// 256 KiB kept by each thread that computes.
 // `operand` is operand_for(a.dtype), or kF32 to compute as processors without bf16 do.
 void matmul(const MatmulCall& call, Operand operand, ThreadPool& pool);
 

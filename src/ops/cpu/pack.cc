@@ -28,11 +28,13 @@ HWY_INLINE Words words(Vec v) {
 // inside(i, j) tells whether words (i .. i + kLanes, j .. j + kLanes) are all there; then load(i, j)
 // gives words (i, j .. j + kLanes). load_edge() does so anywhere, with zeros outside the matrix.
 
-// The rows that follow at a distance that memory takes to answer. Past the matrix it does nothing.
+// The rows that follow, at a distance that memory takes to answer. Past the matrix it does nothing.
 template <class T>
 HWY_INLINE void prefetch_rows(const T* p, std::int64_t stride, std::int64_t rows) {
-  hwy::Prefetch(reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(p) +
-                                           static_cast<std::uintptr_t>(rows * stride) * sizeof(T)));
+  const std::uintptr_t address =
+      reinterpret_cast<std::uintptr_t>(p) + static_cast<std::uintptr_t>(rows * stride) * sizeof(T);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a pointer past the matrix may not be computed as one.
+  hwy::Prefetch(reinterpret_cast<const T*>(address));
 }
 
 // Word (i, j) is element (i, j) of a row-major matrix, converted.
@@ -52,8 +54,8 @@ struct Elements {
   HWY_INLINE Words load_edge(std::int64_t i, std::int64_t j) const {
     if (i >= rows || j >= cols) return hn::Zero(U32());
     const T* p = data + i * stride + j;
-    return words(cols - j >= kLanes ? cpu::HWY_NAMESPACE::load(p)
-                                    : cpu::HWY_NAMESPACE::load(p, Part{cols - j}));
+    if (kLanes == 1 || cols - j >= kLanes) return words(cpu::HWY_NAMESPACE::load(p));
+    return words(cpu::HWY_NAMESPACE::load(p, Part{cols - j}));
   }
 };
 
@@ -106,7 +108,8 @@ struct PairsInColumn {
   HWY_INLINE Words element(std::int64_t row, std::int64_t col) const {
     if (row >= rows || col >= cols) return hn::Zero(U32());
     const std::uint16_t* p = data + row * stride + col;
-    return hn::PromoteTo(U32(), detail::load_part(U16(), p, std::min(kLanes, cols - col)));
+    if (kLanes == 1 || cols - col >= kLanes) return hn::PromoteTo(U32(), hn::LoadU(U16(), p));
+    return hn::PromoteTo(U32(), detail::load_part(U16(), p, cols - col));
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/round_up.h"
 
 namespace meshtrain::ops::cpu {
 
@@ -25,10 +26,6 @@ enum class RightLayout : std::uint8_t {
 // Packed depths and widths are multiples of these, so that one block product serves many shapes.
 inline constexpr std::int64_t kDepthUnit = 32;
 inline constexpr std::int64_t kWidthUnit = 64;
-
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 // A matrix in memory: fp32, bf16 or fp16. Element (r, c) is at data[r * stride + c], or, when
 // transposed, at data[c * stride + r].

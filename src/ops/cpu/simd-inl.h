@@ -47,7 +47,7 @@ template <class Body>
 HWY_INLINE void for_each_vector(std::int64_t n, const Body& body) {
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) body(i, Whole{});
-  if (i < n) body(i, Part{n - i});
+  if (kLanes > 1 && i < n) body(i, Part{n - i});
 }
 
 namespace detail {
