@@ -81,6 +81,7 @@ TEST_F(Errors, WithoutACommandItShowsTheHelp) {
 TEST_F(Errors, UnknownCommandsAndFlags) {
   expect_refused({"trian", "a.toml"}, {"trian", "the nearest is train", "meshtrain --help"});
   expect_refused({"bench", "matmlu"}, {"matmlu", "the nearest is matmul", "meshtrain bench --help"});
+  expect_refused({"--foo"}, {"--foo", "before the command", "meshtrain --help"});
   expect_refused({"train", "a.toml", "--resum"}, {"--resum", "meshtrain train --help"});
   expect_refused({"train", "a.toml", "b.toml"}, {"b.toml", "meshtrain train --help"});
   expect_refused({"train"}, {"CONFIG", "meshtrain train --help"});

@@ -174,6 +174,20 @@ TEST_F(Resume, FromANamedCheckpointTheLaterOnesAreSetAside) {
   expect_same_checkpoint(checkpoint_in("run", 20) + ".superseded", checkpoint_in("whole", 20));
 }
 
+TEST_F(Resume, FromACheckpointOfAnotherRunTheFolderIsNotMixed) {
+  write_config("a.toml", "gpt2-tiny");
+  succeed({"train", "a.toml", "-s", "checkpoint.every=10", "-s", "output.dir=whole"});
+  succeed({"train", "a.toml", "-s", "train.seed=2"});
+  const std::string metrics_of_other = read("run/metrics.jsonl");
+  const Outcome outcome = succeed({"train", "a.toml", "--resume-from", checkpoint_in("whole", 10)});
+  expect_contains(outcome.err, {"run held another run", "run.1", checkpoint_in("whole", 10)});
+  EXPECT_EQ(read("run.1/metrics.jsonl"), metrics_of_other);
+  EXPECT_TRUE(exists(checkpoint_in("run.1", 20)));
+  const auto whole = bits_of_metrics("whole");
+  EXPECT_EQ(bits_of_metrics("run"), std::vector<nlohmann::json>(whole.begin() + 10, whole.end()));
+  expect_same_checkpoint(checkpoint_in("run", 20), checkpoint_in("whole", 20));
+}
+
 TEST_F(Resume, ADoneRunIsNotTrainedFurtherUnlessToldHowFar) {
   write_config("a.toml", "gpt2-tiny");
   succeed({"train", "a.toml", "-s", "optimizer.schedule=constant"});

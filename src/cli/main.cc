@@ -45,7 +45,11 @@ int answer(const CLI::App& app, const CLI::ParseError& error) {
     std::fputs(app.help().c_str(), stderr);
     return 2;
   }
-  if (!commands.empty() && !left.front().starts_with('-')) {
+  if (!commands.empty() && left.front().starts_with('-')) {
+    throw_user_error("there is no option {} before the command. `{} --help` lists what it takes.", left.front(),
+                     words);
+  }
+  if (!commands.empty()) {
     throw_user_error("there is no command {}; the nearest is {}. Commands: {}. `{} --help` describes them.",
                      left.front(), meshtrain::nearest(left.front(), commands), fmt::join(commands, ", "),
                      words);
@@ -65,13 +69,13 @@ int main(int argc, char** argv) {
                  "meshtrain");
     app.set_version_flag("--version", std::string("meshtrain ") + version());
     app.require_subcommand(1);
-    app.footer("`meshtrain COMMAND --help` lists what a command takes.");
     cli::add_train(app);
     cli::add_eval(app);
     cli::add_generate(app);
     cli::add_tokenize(app);
     cli::add_plan(app);
     cli::add_bench(app);
+    app.footer("`meshtrain COMMAND --help` lists what a command takes.");  // later: commands would inherit it
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

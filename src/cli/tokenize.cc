@@ -167,7 +167,7 @@ void run(TokenizeArguments a) {
 
 void add_tokenize(CLI::App& app) {
   auto arguments = std::make_shared<TokenizeArguments>();
-  CLI::App* command = app.add_subcommand("tokenize", "Turn text into token files (Megatron's .bin and .idx)");
+  CLI::App* command = app.add_subcommand("tokenize", "Turns text into token files (Megatron's .bin and .idx)");
   command->footer(
       "A text file is one document; .jsonl holds one a line. Each document gets one end-of-document token.");
   command->add_option("IN", arguments->inputs, "text or .jsonl files")->required();

@@ -1,12 +1,9 @@
 #include "train/run.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
@@ -17,12 +14,12 @@
 #include "telemetry/metrics.h"
 #include "telemetry/peak.h"
 #include "telemetry/progress.h"
-#include "telemetry/units.h"
 #include "train/assembly.h"
 #include "train/checkpointing.h"
 #include "train/evaluation.h"
 #include "train/run_data.h"
 #include "train/run_folder.h"
+#include "train/run_summary.h"
 #include "train/step.h"
 #include "train/vocabulary.h"
 
@@ -106,7 +103,7 @@ class Run {
     }
     assembly_.initialize();
     if (from.empty()) {
-      start_new();
+      make_run_folder();
     } else {
       go_on(resolve_checkpoint(from));
     }
@@ -116,7 +113,9 @@ class Run {
     resumed_ = true;
     checkpoint_ = from;
     place_ = restore(assembly_, Checkpoint(from));
-    evaluation_owed_ = evaluation_due() && !has_evaluation(metrics_path(), place_.step);
+    // A checkpoint from elsewhere begins a run of its own.
+    const bool same_run = lies_in(from, config_.checkpoint.dir);
+    evaluation_owed_ = evaluation_due() && !(same_run && has_evaluation(metrics_path(), place_.step));
     if (place_.step >= config_.train.steps && !evaluation_owed_) {
       throw_user_error(
           "{} is at step {} already and train.steps is {}: nothing is left to train; raise train.steps", from,
@@ -126,10 +125,10 @@ class Run {
       throw_user_error("--stop-at-step {}: {} is at step {} already; name a later step", options_.stop_at_step,
                        from, place_.step);
     }
-    prepare_run_folder(config_.output.dir, /*keep=*/true);
-    open_writer();
-    for (const std::string& path : set_aside_checkpoints_after(config_.checkpoint.dir, place_.step)) {
-      notice("a later checkpoint of the earlier run is now {}", path);
+    if (same_run) {
+      keep_run_folder();
+    } else {
+      make_run_folder();
     }
     if (place_.step < config_.train.steps) {
       notice("going on from {} at step {}", from, place_.step + 1);
@@ -138,7 +137,15 @@ class Run {
     }
   }
 
-  void start_new() {
+  void keep_run_folder() {
+    prepare_run_folder(config_.output.dir, /*keep=*/true);
+    open_writer();
+    for (const std::string& path : set_aside_checkpoints_after(config_.checkpoint.dir, place_.step)) {
+      notice("a later checkpoint of the earlier run is now {}", path);
+    }
+  }
+
+  void make_run_folder() {
     // What would refuse this run is found before an earlier one is moved out of its way.
     const bool moves_with_run = lies_in(config_.checkpoint.dir, config_.output.dir);
     if (!moves_with_run) open_new_writer();
@@ -242,30 +249,19 @@ class Run {
 
   void write_summary() const {
     const double seconds = watch_.seconds();
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    nlohmann::json summary = {
-        {"steps", place_.step},
-        {"updates", place_.updates},
-        {"parameters", assembly_.params.count()},
-        {"loss", last_loss_ ? nlohmann::json(*last_loss_) : nullptr},
-        {"tokens", place_.position * config_.data.seq_len},
-        {"seconds", seconds},
-        {"tokens_per_second", static_cast<double>(tokens_) / seconds},
-        {"threads", assembly_.stream.threads()},
-        {"peak_tflops", peak_tflops_ > 0.0 ? nlohmann::json(peak_tflops_) : nullptr},
-        {"flop_convention", kFlopConvention},
-        {"memory", memory_to_json(assembly_.peak_memory())},
-        {"peak_resident_bytes", static_cast<std::int64_t>(usage.ru_maxrss) * 1024},
-        {"checkpoint", checkpoint_},
-    };
-    if (last_evaluation_) {
-      summary["eval_loss"] = last_evaluation_->nats_per_token;
-      if (std::isfinite(last_evaluation_->bits_per_byte)) {
-        summary["eval_bits_per_byte"] = last_evaluation_->bits_per_byte;
-      }
-    }
-    write_whole_file((fs::path(config_.output.dir) / "summary.json").string(), summary.dump(2) + "\n");
+    const RunSummary summary = {.steps = place_.step,
+                                .updates = place_.updates,
+                                .parameters = assembly_.params.count(),
+                                .loss = last_loss_,
+                                .tokens = place_.position * config_.data.seq_len,
+                                .seconds = seconds,
+                                .tokens_per_second = static_cast<double>(tokens_) / seconds,
+                                .threads = assembly_.stream.threads(),
+                                .peak_tflops = peak_tflops_,
+                                .memory = assembly_.peak_memory(),
+                                .checkpoint = checkpoint_,
+                                .evaluation = last_evaluation_};
+    write_whole_file((fs::path(config_.output.dir) / "summary.json").string(), to_json_text(summary));
   }
 
   // For the end of an error message.

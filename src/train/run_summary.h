@@ -1,0 +1,31 @@
+// summary.json: what a run came to, for programs to read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "device/memory.h"
+#include "train/evaluation.h"
+
+namespace meshtrain {
+
+struct RunSummary {
+  std::int64_t steps = 0;
+  std::int64_t updates = 0;
+  std::int64_t parameters = 0;
+  std::optional<double> loss;      // of the last step; absent when none was left to do
+  std::int64_t tokens = 0;         // trained on since step 1
+  double seconds = 0.0;            // of this process
+  double tokens_per_second = 0.0;  // likewise
+  int threads = 0;
+  double peak_tflops = 0.0;  // 0 or less: not known
+  MemoryUse memory;          // the highest use of each category
+  std::string checkpoint;
+  std::optional<Evaluation> evaluation;  // the last
+};
+
+// JSON, with the peak resident bytes of this process and the convention of its FLOPs added.
+std::string to_json_text(const RunSummary& summary);
+
+}  // namespace meshtrain
