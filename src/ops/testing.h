@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+#include <ostream>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,23 @@
 #include "device/device.h"
 #include "device/stream.h"
 #include "device/tensor.h"
+#include "ops/norm.h"
+
+namespace meshtrain {
+
+// GoogleTest names parameterized tests with these.
+inline void PrintTo(DType dtype, std::ostream* out) {
+  *out << name_of(dtype);
+}
+
+namespace ops {
+
+inline void PrintTo(NormKind kind, std::ostream* out) {
+  *out << (kind == NormKind::kRmsNorm ? "RMSNorm" : "LayerNorm");
+}
+
+}  // namespace ops
+}  // namespace meshtrain
 
 namespace meshtrain::ops::testing {
 

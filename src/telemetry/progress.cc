@@ -71,7 +71,7 @@ void Progress::step(const StepMetrics& metrics) {
 
 void Progress::eval(const EvalMetrics& metrics) {
   std::string text = fmt::format("step {}  eval loss {:.4f}", metrics.step, metrics.loss);
-  if (metrics.bits_per_byte) text += fmt::format("  {:.4f} bits a byte", *metrics.bits_per_byte);
+  if (metrics.bits_per_byte) text += fmt::format("  {:.4f} bits/byte", *metrics.bits_per_byte);
   keep_line(text);
 }
 

@@ -95,7 +95,7 @@ TEST_F(ProgressTest, ATerminalHasOneRewrittenLine) {
   const std::string clear = "\r\x1b[K";
   const auto line = [](std::int64_t i) { return progress_text(step(i), 100, 0.0).substr(0, 39); };
   EXPECT_EQ(written(), clear + line(1) + clear + line(3) + clear +
-                           "step 3  eval loss 2.0000  1.2500 bits a byte\n" + clear + line(4) + "\n");
+                           "step 3  eval loss 2.0000  1.2500 bits/byte\n" + clear + line(4) + "\n");
 }
 
 TEST_F(ProgressTest, TimeLeftForgetsTheFirstStep) {

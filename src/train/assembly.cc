@@ -89,11 +89,7 @@ Assembly::Assembly(const Config& config, Device& device, const std::optional<Are
   batch_buffer_ = device.allocate(2 * bytes, MemoryCategory::kWorkspace);
   tokens = tensor_in(batch_buffer_, 0, DType::kI32, {batch_tokens});
   targets = tensor_in(batch_buffer_, bytes, DType::kI32, {batch_tokens});
-}
-
-void Assembly::initialize() {
   model->upload_tables(stream);
-  params.initialize(stream, config_.train.seed);
 }
 
 BatchShape Assembly::micro_batch_shape() const {

@@ -39,8 +39,8 @@ class Assembly {
   Assembly(const Assembly&) = delete;
   Assembly& operator=(const Assembly&) = delete;
 
-  // Initial weights from the seed, tables on the device.
-  void initialize();
+  // Initial weights from the seed. (A restored checkpoint needs none.)
+  void initialize() { params.initialize(stream, config_.train.seed); }
 
   const Config& config() const { return config_; }
   BatchShape micro_batch_shape() const;

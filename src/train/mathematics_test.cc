@@ -42,7 +42,7 @@ TEST(Mathematics, ZeroWeightsLoseLnOfTheVocabulary) {
       config.train.micro_batch = config.train.global_batch = 2;
       const std::unique_ptr<Device> device = make_cpu_device();
       Assembly assembly(config, *device, measure_arenas(config));
-      assembly.model->upload_tables(assembly.stream);  // and no initialize(): blocks start as zeros
+      // Without initialize(): blocks of memory start as zeros.
       std::vector<std::int32_t> tokens(32);
       std::iota(tokens.begin(), tokens.end(), 50225);
       const EvalResult result = eval_step(assembly, {.tokens = tokens, .targets = tokens});
