@@ -18,11 +18,6 @@ namespace {
 constexpr float kGeluScale = 1.5957691216F;  // 2 sqrt(2/pi)
 constexpr float kGeluCubic = 0.044715F;
 
-// 1 / (1 + e^-x).
-HWY_INLINE Vec sigmoid(Vec x) {
-  return hn::Div(set(1.0F), hn::Add(set(1.0F), exp(hn::Neg(x))));
-}
-
 // With u = sqrt(2/pi) (x + 0.044715 x^3): 0.5 (1 + tanh u) = 1 / (1 + e^-2u), without cancellation.
 HWY_INLINE Vec gelu(Vec x) {
   const Vec cube_term = hn::Mul(set(kGeluCubic), hn::Mul(x, x));
@@ -43,7 +38,7 @@ HWY_INLINE Vec gelu_slope(Vec x) {
   return hn::MulAdd(hn::Mul(held, s), hn::Mul(one_minus_s, twice_u_slope), s);
 }
 
-// silu(gate) = gate * sigmoid(gate).
+// silu(gate) = gate / (1 + e^-gate).
 HWY_INLINE Vec silu(Vec gate) {
   return hn::Div(gate, hn::Add(set(1.0F), exp(hn::Neg(gate))));
 }
