@@ -16,9 +16,9 @@ namespace fs = std::filesystem;
 // Every folder under src/ with the layer that it lies on; folders of one layer do not include each other,
 // unless listed in kBeside.
 const std::map<std::string, int> kLayers = {
-    {"base", 0},      {"device", 1},   {"ops", 2},        {"comm", 2},     {"params", 3}, {"shard", 3},
-    {"model", 4},     {"gradsync", 5}, {"pipeline", 5},   {"optim", 5},    {"data", 5},   {"checkpoint", 5},
-    {"telemetry", 5}, {"train", 6},    {"plan", 7},       {"launch", 7},   {"cli", 8},
+    {"base", 0},      {"device", 1},   {"ops", 2},      {"comm", 2},   {"params", 3}, {"shard", 3},
+    {"model", 4},     {"gradsync", 5}, {"pipeline", 5}, {"optim", 5},  {"data", 5},   {"checkpoint", 5},
+    {"telemetry", 5}, {"train", 6},    {"plan", 7},     {"launch", 7}, {"cli", 8},
 };
 const std::set<std::pair<std::string, std::string>> kBeside = {};
 

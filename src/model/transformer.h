@@ -66,8 +66,7 @@ class Transformer {
  private:
   Tensor run_blocks_for_inference(Context& ctx, BatchShape shape, const Tensor& tokens,
                                   std::vector<KvCache>* caches) const;
-  void backward_block(Context& ctx, MicroBatch& batch, std::size_t layer, const Tensor& dout,
-                      const Tensor& dx);
+  void backward_block(Context& ctx, MicroBatch& batch, std::size_t layer, const Tensor& dout, const Tensor& dx);
 
   ModelSpec spec_;
   DType compute_;
