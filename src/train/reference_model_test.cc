@@ -162,10 +162,10 @@ TEST_P(ReferenceModel, TenAdamWStepsEqualPyTorchs) {
   }
 }
 
-// bf16 keeps 8 bits: rounding an element errs by at most u = 2^-9 relative. The loss sees the logits
-// through about 7 roundings a layer on the residual path (norm, projections, activation, sums: two layers
-// and the head here, n = 20), which add like a random walk: sqrt(n)·u of the logits' size; the gradients
-// pass as many again. 4 standard deviations bound both, on the largest element of a tensor.
+// bf16 keeps 8 bits: rounding an element errs by at most 2^-8 relative, and by less than u = 2^-9 in the root
+// mean square. The loss sees the logits through about 7 roundings a layer on the residual path (norm,
+// projections, activation, sums: two layers and the head here, n = 20), which add like a random walk:
+// sqrt(n)·u of the logits' size; the gradients pass as many again. 4 standard deviations bound both.
 TEST_P(ReferenceModel, Bf16StaysWithinItsRounding) {
   const Reference reference(GetParam());
   Trained run(reference, DType::kBF16);
