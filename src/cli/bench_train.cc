@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/median.h"
 #include "base/philox.h"
 #include "base/stopwatch.h"
 #include "cli/bench.h"
@@ -77,12 +78,10 @@ struct Sample {
   StepResult step;
 };
 
-double median(const std::vector<Sample>& samples, double (*value)(const Sample&)) {
+double median_of(const std::vector<Sample>& samples, double (*value)(const Sample&)) {
   std::vector<double> values;
   for (const Sample& s : samples) values.push_back(value(s));
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+  return median(std::move(values));
 }
 
 std::vector<Sample> time_steps(Assembly& assembly, const Arguments& arguments) {
@@ -115,7 +114,7 @@ nlohmann::json measure(const Arguments& arguments, const Config& config) {
   if (!given) peak = std::max(peak, quick_peak_tflops(dtype, threads));
 
   const auto tokens = static_cast<double>(config.train.global_batch * config.data.seq_len);
-  const double seconds = median(samples, [](const Sample& s) { return s.seconds; });
+  const double seconds = median_of(samples, [](const Sample& s) { return s.seconds; });
   const auto flops = static_cast<double>(model_flops_per_token(config.model, config.data.seq_len));
   const double achieved = tokens * flops / seconds / 1e12;
   return {
@@ -129,9 +128,9 @@ nlohmann::json measure(const Arguments& arguments, const Config& config) {
       {"threads", threads},
       {"steps", samples.size()},
       {"seconds_per_step", seconds},
-      {"forward_seconds", median(samples, [](const Sample& s) { return s.step.forward_seconds; })},
-      {"backward_seconds", median(samples, [](const Sample& s) { return s.step.backward_seconds; })},
-      {"optimizer_seconds", median(samples, [](const Sample& s) { return s.step.optimizer_seconds; })},
+      {"forward_seconds", median_of(samples, [](const Sample& s) { return s.step.forward_seconds; })},
+      {"backward_seconds", median_of(samples, [](const Sample& s) { return s.step.backward_seconds; })},
+      {"optimizer_seconds", median_of(samples, [](const Sample& s) { return s.step.optimizer_seconds; })},
       {"tokens_per_second", tokens / seconds},
       {"model_flops_per_token", model_flops_per_token(config.model, config.data.seq_len)},
       {"achieved_tflops", achieved},
@@ -167,8 +166,7 @@ void add_bench_train(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("train", "Times training steps of a preset on random tokens");
   CLI::Option* config =
       command->add_option("--config", arguments->config, "TOML file, instead of the options below");
-  command->add_option("-s,--set", arguments->overrides, "Override one key: section.key=value")
-      ->allow_extra_args(false);
+  add_overrides(*command, arguments->overrides);
   command->add_option("--preset", arguments->preset, "Model")->excludes(config)->capture_default_str();
   command->add_option("--batch", arguments->batch, "Sequences a micro-batch")
       ->check(whole_number(1, kMostSequences))

@@ -19,6 +19,9 @@ void add_tokenize(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_bench(CLI::App& app);
 
+// -s section.key=value, as often as it is given.
+void add_overrides(CLI::App& command, std::vector<std::string>& overrides);
+
 // CONFIG and its -s overrides, as several commands take them.
 struct ConfigArguments {
   std::string path;  // a TOML file, or a run folder that holds config.toml

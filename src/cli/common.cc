@@ -28,10 +28,13 @@ void on_signal(int signal) {
 
 }  // namespace
 
+void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
+  command.add_option("-s,--set", overrides, "Override one key: section.key=value")->allow_extra_args(false);
+}
+
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
   command.add_option("CONFIG", arguments.path, "TOML file, or a run folder")->required();
-  command.add_option("-s,--set", arguments.overrides, "Override one key: section.key=value")
-      ->allow_extra_args(false);
+  add_overrides(command, arguments.overrides);
 }
 
 Config load(const ConfigArguments& arguments) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "cli/commands.h"
 #include "train/checkpointing.h"
 
 namespace meshtrain::cli {
@@ -10,8 +11,7 @@ namespace meshtrain::cli {
 void add_model_arguments(CLI::App& command, ModelArguments& arguments) {
   command.add_option("MODEL", arguments.where, "A config (TOML), a run folder, or a checkpoint")->required();
   command.add_option("--checkpoint", arguments.checkpoint, "Instead of the newest checkpoint");
-  command.add_option("-s,--set", arguments.overrides, "Override one key: section.key=value")
-      ->allow_extra_args(false);
+  add_overrides(command, arguments.overrides);
 }
 
 TrainedModel open_model(const ModelArguments& arguments) {

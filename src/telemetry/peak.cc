@@ -4,6 +4,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/median.h"
 #include "base/stopwatch.h"
 #include "device/arena.h"
 #include "ops/elementwise.h"
@@ -67,11 +68,7 @@ double MatmulTiming::mean_tflops() const {
 }
 
 double MatmulTiming::median_tflops() const {
-  if (seconds.empty()) return 0.0;
-  std::vector<double> sorted = seconds;
-  std::sort(sorted.begin(), sorted.end());
-  const std::size_t half = sorted.size() / 2;
-  return tflops(shape, sorted.size() % 2 == 1 ? sorted[half] : 0.5 * (sorted[half - 1] + sorted[half]));
+  return seconds.empty() ? 0.0 : tflops(shape, median(seconds));
 }
 
 double MatmulTiming::best_tflops() const {
