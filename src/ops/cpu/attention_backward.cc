@@ -191,8 +191,6 @@ class BackwardTask {
                head_rows_out(args_.dv, batch_, key, kv_head_));
   }
 
-  static constexpr float kLog2E = 1.44269504F;
-
   const AttentionBackward& args_;
   Operand operand_;
   std::int64_t item_;

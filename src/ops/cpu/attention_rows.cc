@@ -14,8 +14,6 @@ HWY_BEFORE_NAMESPACE();
 namespace meshtrain::ops::cpu::HWY_NAMESPACE {
 namespace {
 
-constexpr float kLog2E = 1.44269504F;
-
 // 2^x for x <= 126, relative error below 3e-7; results below 2^-126 come out as 2^-126. NaN stays NaN.
 // The integer nearest to x falls out of the addition of 1.5 * 2^23 (Moler); 2^fraction is a minimax
 // polynomial of degree 5 on [-1/2, 1/2].

@@ -10,6 +10,8 @@
 
 namespace meshtrain::ops::cpu {
 
+inline constexpr float kLog2E = 1.44269504F;
+
 // The state of an online softmax (Milakov & Gimelshein 2018, algorithm 3), a value a row.
 struct SoftmaxState {
   float* max = nullptr;      // of the scaled scores seen so far, in powers of two
