@@ -1,0 +1,64 @@
+#include "comm/comm_queue.h"
+
+#include <utility>
+
+namespace meshtrain {
+
+CommQueue::CommQueue(Device& device, bool background) : stream_(device, 1) {
+  if (background && !device.is_simulated()) thread_.emplace([this] { run_jobs(); });
+}
+
+CommQueue::~CommQueue() {
+  if (!thread_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    jobs_.clear();
+  }
+  changed_.notify_all();
+  thread_->join();
+}
+
+CommQueue::Ticket CommQueue::submit(Job job) {
+  if (!thread_) {
+    job(stream_);
+    done_ = ++submitted_;
+    return submitted_;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_all();
+  return ++submitted_;
+}
+
+void CommQueue::wait(Ticket ticket) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return failure_ || done_ >= ticket; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void CommQueue::run_jobs() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return ending_ || (!jobs_.empty() && !failure_); });
+    if (ending_) return;
+    const Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      job(stream_);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    ++done_;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace meshtrain

@@ -1,0 +1,52 @@
+// The communication stream: runs jobs in order, in the background, beside the computation.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "device/device.h"
+#include "device/stream.h"
+
+namespace meshtrain {
+
+// Used by one thread. Jobs may use communicators that nobody else uses meanwhile.
+class CommQueue {
+ public:
+  // Jobs compute on a stream of one thread on `device`. Where `background` is false, and on a simulated
+  // device, a job has run when submit returns.
+  CommQueue(Device& device, bool background);
+  // Drops jobs that have not begun, and waits for the one that runs.
+  ~CommQueue();
+  CommQueue(const CommQueue&) = delete;
+  CommQueue& operator=(const CommQueue&) = delete;
+
+  // Jobs count from 1.
+  using Ticket = std::int64_t;
+  using Job = std::function<void(Stream&)>;
+  Ticket submit(Job job);
+  // Returns when this job and all before it are done. The first exception of a job is thrown here, by every
+  // later wait and submit too; jobs behind it do not run.
+  void wait(Ticket ticket);
+  void wait_all() { wait(submitted_); }
+
+ private:
+  void run_jobs();
+
+  Stream stream_;
+  std::int64_t submitted_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+  std::int64_t done_ = 0;
+  bool ending_ = false;
+  std::exception_ptr failure_;
+  std::optional<std::thread> thread_;
+};
+
+}  // namespace meshtrain
