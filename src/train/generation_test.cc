@@ -97,7 +97,7 @@ class WholeForward {
     const Tensor ids = work_.allocate(DType::kI32, {shape.seq});
     ops::copy_from_host(stream_, tokens.data(), ids);
     const Tensor out = work_.allocate(DType::kF32, {shape.seq, vocab});
-    Context ctx{.stream = stream_, .saved = saved_, .work = work_};
+    Context ctx{.stream = stream_, .saved = saved_, .work = work_, .units = units_};
     model_.logits(ctx, shape, ids, out);
     std::vector<std::vector<float>> rows(tokens.size(), std::vector<float>(static_cast<std::size_t>(vocab)));
     for (std::size_t i = 0; i < rows.size(); ++i) {
