@@ -15,6 +15,7 @@
 #include "ops/matmul.h"
 #include "ops/norm.h"
 #include "ops/optimizer_update.h"
+#include "ops/square_sum.h"
 
 namespace meshtrain {
 namespace {
@@ -192,6 +193,17 @@ void cross_entropy(benchmark::State& state) {
   });
 }
 BENCHMARK(cross_entropy)->ArgName("fp32")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+void square_nodes(benchmark::State& state) {
+  Bench b(state);
+  const Tensor x = b.random({state.range(1)});
+  b.run([&] { benchmark::DoNotOptimize(ops::square_nodes(b.stream, x, 0)); });
+}
+BENCHMARK(square_nodes)
+    ->ArgNames({"fp32", "elements"})
+    ->ArgsProduct({{0, 1}, {kHidden, kHidden* kHidden, kVocab* kHidden}})
+    ->Unit(benchmark::kMicrosecond)
+    ->UseRealTime();
 
 void adamw(benchmark::State& state) {
   Bench b(state);

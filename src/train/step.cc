@@ -6,6 +6,7 @@
 #include "base/stopwatch.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
+#include "ops/square_sum.h"
 #include "ops/transfer.h"
 
 namespace meshtrain {
