@@ -22,7 +22,7 @@ enum class RanksAs : std::uint8_t { kProcesses, kThreads };
 struct LaunchOptions {
   int ranks = 1;
   RanksAs ranks_as = RanksAs::kProcesses;
-  WorldOptions world;
+  WorldOptions world = {};
 };
 
 // Runs `body` on every rank and returns when all have succeeded. Otherwise the others are stopped, and what the
@@ -52,9 +52,9 @@ struct WorkerEnvironment {
   std::string rendezvous;  // a name that the ranks of this job share, and no other job on this host
 };
 
-// `variable` stands for getenv: null where there is none. Empty where no launcher started this process, or one
-// that started nothing else: such a process is alone and may have local ranks of its own. Throws UserError
-// naming the variable whose value is malformed or contradicts another.
+// `variable` stands for getenv: null where there is none. Empty where no launcher started this process. Throws
+// UserError naming the variable whose value is malformed or contradicts another. A launcher inside another
+// wins.
 using GetVariable = std::function<const char*(const char* name)>;
 std::optional<WorkerEnvironment> worker_environment(const GetVariable& variable);
 std::optional<WorkerEnvironment> worker_environment();  // of this process
@@ -65,8 +65,9 @@ std::unique_ptr<World> join_world(const WorkerEnvironment& environment, const st
 
 // --- Both. ---
 
-// Runs `body` as the rank that a launcher made of this process, or on local ranks where there is none. `asked`:
-// the ranks of the command line, if any; with a launcher they must be as many as it started.
+// Runs `body` as the rank that a launcher made of this process, its cores shared out as above, or on local
+// ranks where there is none. A launcher that started one process counts as none, unless the engine is "mpi".
+// `asked`: the ranks of the command line, if any; with a launcher they must be as many as it started.
 void run_ranks(std::optional<int> asked, RanksAs ranks_as, const std::string& engine,
                const WorldOptions& options, const RankBody& body);
 
