@@ -11,6 +11,9 @@
 
 namespace meshtrain {
 
+// --- single: one rank, which needs nobody. ---
+std::unique_ptr<World> make_single_world();
+
 // --- shm: processes or threads of one host. ---
 
 // The memory that connects the ranks: a file without a name, which is gone with its last process.

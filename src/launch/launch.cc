@@ -70,8 +70,7 @@ void run_as_worker(const WorkerEnvironment& environment, const std::string& engi
 void run_local_ranks(const LaunchOptions& options, const RankBody& body) {
   check(options.ranks >= 1, "at least one rank");
   if (options.ranks == 1) {
-    const std::shared_ptr<ShmArea> area = ShmArea::create(1, ShmArea::Ranks::kThreads);
-    const std::unique_ptr<World> world = area->join(0, options.world);
+    const std::unique_ptr<World> world = make_single_world();
     return body(*world, resolve_threads(0));
   }
   return options.ranks_as == RanksAs::kThreads ? run_thread_ranks(options, body)

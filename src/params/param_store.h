@@ -73,8 +73,8 @@ class ParamRef {
 
 // A second use of a weight, in another unit.
 struct TiedUse {
-  int unit = 0;        // that uses it
-  int owner = 0;       // that declared it, before
+  int unit = 0;             // that uses it
+  int owner = 0;            // that declared it, before
   std::int64_t offset = 0;  // in the owner
   Shape shape;
 };
@@ -114,8 +114,8 @@ class ParamStore {
   struct Memory {
     DType compute = DType::kF32;
     DType gradients = DType::kF32;
-    bool training = true;  // false: weights only
-    Sharding sharding;     // of masters and optimizer state too, where parts > 1
+    bool training = true;    // false: weights only
+    Sharding sharding = {};  // of masters and optimizer state too, where parts > 1
   };
   void allocate(Device& device, const Memory& memory);
   // Fills owned masters and weights from (seed, parameter name, element index).
@@ -154,6 +154,9 @@ class ParamStore {
 
   // --- What this rank owns: updates and saves. ---
   std::int64_t owned_begin(int unit) const;  // in the unit
+  std::int64_t owned_offset(int unit) const {
+    return at(unit).begin / memory_.sharding.parts;
+  }  // in the layout
   std::int64_t owned_elements(int unit) const { return at(unit).elements / memory_.sharding.parts; }
   // Elements of all units, the length of the owned layout.
   std::int64_t owned_elements() const { return flat_elements() / memory_.sharding.parts; }
@@ -172,7 +175,6 @@ class ParamStore {
  private:
   friend class ParamRef;
   const Unit& at(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
-  std::int64_t owned_offset(int unit) const { return at(unit).begin / memory_.sharding.parts; }
   void close_unit();
 
   std::int64_t unit_multiple_;

@@ -84,7 +84,7 @@ class WholeForward {
         model_(spec, params_, *device_, compute, kWindow, RecomputePolicy::kNone),
         saved_(*device_, MemoryCategory::kActivations, "activations", 16 << 20),
         work_(*device_, MemoryCategory::kWorkspace, "workspace", 16 << 20) {
-    params_.allocate(*device_, compute, /*training=*/false);
+    params_.allocate(*device_, {.compute = compute, .training = false});
     model_.upload_tables(stream_);
     randomize(params_, stream_);
   }
@@ -110,6 +110,7 @@ class WholeForward {
   std::unique_ptr<Device> device_;
   Stream stream_;
   ParamStore params_;
+  UnitHooks units_;
   Transformer model_;
   Arena saved_;
   Arena work_;

@@ -24,7 +24,7 @@ InferenceModel::InferenceModel(const ModelSpec& spec, DType compute, const Infer
       work_(Arena::measuring("workspace")) {
   const std::int64_t positions = std::max(shape.largest.seq, shape.cache_positions);
   model_ = std::make_unique<Transformer>(spec, params_, *device_, compute, positions, RecomputePolicy::kNone);
-  params_.allocate(*device_, compute, /*training=*/false);
+  params_.allocate(*device_, {.compute = compute, .training = false, .sharding = {}});
   const std::int64_t tokens = shape.largest.tokens();
   const std::int64_t bytes = tokens * size_of(DType::kI32);
   batch_buffer_ = device_->allocate(2 * bytes, MemoryCategory::kWorkspace);
@@ -50,7 +50,7 @@ void InferenceModel::run_largest() {
   }
 }
 
-EvalResult InferenceModel::evaluate(const GlobalBatch& batch) {
+EvalResult InferenceModel::evaluate(const HostBatch& batch) {
   Context ctx{.stream = stream_, .saved = saved_, .work = work_, .units = units_};
   return evaluate_micro_batch(*model_, ctx, shape_.largest, batch, tokens_, targets_);
 }
