@@ -29,7 +29,8 @@ std::vector<std::string> overrides_of(const std::string& mesh) {
   for (std::string word; words >> word;) {
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos) {
-      throw_user_error("--mesh \"{}\": \"{}\" is not key=value. Write it like --mesh \"dp=2 zero=1\".", mesh, word);
+      throw_user_error("--mesh \"{}\": \"{}\" is not key=value. Write it like --mesh \"dp=2 zero=1\".", mesh,
+                       word);
     }
     overrides.push_back(word.find('.') < equals ? word : "mesh." + word);
   }
@@ -72,20 +73,22 @@ void check_equal(const std::vector<MeshResult>& results, const Arguments& argume
     if (!result.first) continue;
     const Difference& d = *result.first;
     const bool scalar = d.what == "loss" || d.what == "gradient norm";
-    throw_run_error(
-        "\"{}\" differs from \"{}\" first at step {}: {}{} is {} instead of {} (tolerance {}).{}", result.name,
-        results.front().name, d.step, d.what, scalar ? "" : fmt::format(", element {},", d.element),
-        number_text(d.found), number_text(d.expected), arguments.tolerance,
-        config.reduction == "fast" ? " With numerics.reduction = \"fast\" sums over the batch follow the mesh and "
-                                     "its micro-steps; \"tree\" gives all of them the same bits."
-                                   : "");
+    throw_run_error("\"{}\" differs from \"{}\" first at step {}: {}{} is {} instead of {} (tolerance {}).{}",
+                    result.name, results.front().name, d.step, d.what,
+                    scalar ? "" : fmt::format(", element {},", d.element), number_text(d.found),
+                    number_text(d.expected), arguments.tolerance,
+                    config.reduction == "fast"
+                        ? " With numerics.reduction = \"fast\" sums over the batch follow the mesh and "
+                          "its micro-steps; \"tree\" gives all of them the same bits."
+                        : "");
   }
 }
 
 void run(const Arguments& arguments) {
   if (arguments.meshes.size() < 2) {
     throw_user_error(
-        "verify compares meshes: give at least two, like --mesh \"dp=1\" --mesh \"dp=2 zero=3\"; the first is the "
+        "verify compares meshes: give at least two, like --mesh \"dp=1\" --mesh \"dp=2 zero=3\"; the first is "
+        "the "
         "reference of the others");
   }
   if (!(arguments.tolerance >= 0.0)) {
@@ -112,16 +115,18 @@ void add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand("verify", "Trains briefly on several meshes and compares every bit");
   add_config_arguments(*command, arguments->config);
   command
-      ->add_option("--mesh", arguments->meshes,
-                   "Keys of [mesh] for one of them, \"dp=2 zero=3\", or whole keys; the first mesh is the reference")
+      ->add_option(
+          "--mesh", arguments->meshes,
+          "Keys of [mesh] for one of them, \"dp=2 zero=3\", or whole keys; the first mesh is the reference")
       ->allow_extra_args(false);
   command->add_option("--steps", arguments->steps, "Steps on each")
       ->check(whole_number(1, 1'000'000))
       ->capture_default_str();
   command
-      ->add_option("--tolerance", arguments->tolerance,
-                   "Relative difference that passes, of losses and norms, and of elements to the largest of their "
-                   "tensor; 0: every bit counts")
+      ->add_option(
+          "--tolerance", arguments->tolerance,
+          "Relative difference that passes, of losses and norms, and of elements to the largest of their "
+          "tensor; 0: every bit counts")
       ->capture_default_str();
   command->callback([arguments] { run(*arguments); });
 }

@@ -152,9 +152,8 @@ std::vector<MeshResult> verify_meshes(const std::vector<VerifyMesh>& meshes, std
         comparison.see(step, found, state);
       }
     };
-    named(mesh, [&] {
-      run(mesh.config, [&](World& world) { train_and_visit(mesh.config, world, steps, visit); });
-    });
+    named(mesh,
+          [&] { run(mesh.config, [&](World& world) { train_and_visit(mesh.config, world, steps, visit); }); });
     results.push_back(std::move(result));
   }
   return results;
