@@ -15,9 +15,9 @@ class Verify : public ProgramTest {
   }
 
   Arguments command(const std::vector<std::string>& meshes, const std::vector<std::string>& keys) const {
-    Arguments words = Arguments{"verify", "a.toml", "--steps", "3"} + batch_ + set(keys);
+    Arguments words = Arguments{"verify", "a.toml"} + batch_ + set(keys);
     for (const std::string& mesh : meshes) words = words + Arguments{"--mesh", mesh};
-    return words;
+    return words + Arguments{"--steps", "3"};
   }
 
   void expect_equal(const std::vector<std::string>& meshes, const std::vector<std::string>& keys) const {
@@ -113,7 +113,10 @@ TEST_F(Verify, NamesTheFirstDifference) {
   expect_contains(outcome.err,
                   {"\"dp=2\" differs from \"dp=1\"", "step 1", "instead of", "tolerance 0", "tree"});
   expect_contains(outcome.out, {"reference", "DIFFERS"});
-  EXPECT_EQ(run(command({"dp=1", "dp=2"}, {}) + Arguments{"--tolerance", "1e-4"}).status, 0);
+  // (Adam turns the rounding of a gradient near zero into a step of its own.)
+  const Arguments close = command({"dp=1", "dp=2"}, {"optimizer.name=sgd"}) + Arguments{"--tolerance"};
+  EXPECT_EQ(run(close + Arguments{"1e-4"}).status, 0);
+  EXPECT_EQ(run(close + Arguments{"1e-12"}).status, 1);
 
   const Outcome weights = run(command({"dp=1", "dp=1 optimizer.eps=1e-7"}, {"numerics.reduction=tree"}) +
                               Arguments{"--steps", "2"});

@@ -15,7 +15,11 @@ class ShardedGradients {
  public:
   ShardedGradients(const GradSyncParts& parts, const GradSyncOptions& options, TransientPool& pool);
 
-  void begin_micro_step(std::int64_t index) { micro_step_ = index; }
+  // Waits for what is left of the one before, so that all micro-steps find the same room in the pool.
+  void begin_micro_step(std::int64_t index) {
+    wait_for_reducing();
+    micro_step_ = index;
+  }
   // Gives the unit, and tied uses in it, memory to write into.
   void begin(int unit);
   // Reduces the unit in the background, after adding tied uses of its weights.

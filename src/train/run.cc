@@ -81,8 +81,10 @@ class Run {
   RunStart begin() {
     RunStart start;
     start.from = text_of_first(control_, output_ ? checkpoint_to_go_on_from() : "");
-    assembly_.initialize();
-    if (start.from.empty()) return start;
+    if (start.from.empty()) {
+      assembly_.initialize();
+      return start;
+    }
     place_ = restore(assembly_, Checkpoint(start.from));
     start.step = place_.step;
     // A checkpoint from elsewhere begins a run of its own.
