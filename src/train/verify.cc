@@ -4,8 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "base/scratch_file.h"
@@ -44,6 +47,16 @@ std::span<const std::byte> bytes_of(const NamedTensor& tensor) {
   return {static_cast<const std::byte*>(tensor.data), static_cast<std::size_t>(tensor.bytes())};
 }
 
+std::span<const float> values_of(const NamedTensor& tensor) {
+  return {static_cast<const float*>(tensor.data), static_cast<std::size_t>(tensor.shape.numel())};
+}
+
+double largest_magnitude(std::span<const float> values) {
+  double largest = 0.0;
+  for (const float value : values) largest = std::max(largest, std::abs(static_cast<double>(value)));
+  return largest;
+}
+
 std::vector<NamedTensor> tensors_of(const WholeState& state) {
   std::vector<NamedTensor> all = state.model();
   all.insert(all.end(), state.optimizer().begin(), state.optimizer().end());
@@ -56,9 +69,31 @@ double relative(double difference, double magnitude) {
   return difference / magnitude;  // infinite where the reference is zero
 }
 
+// Masters; or the optimizer state of this name, "layers.0.attn.q.weight.m" being an "m".
+using Kind = std::string;
+Kind kind_of(const NamedTensor& tensor, const WholeState& state) {
+  const bool master = std::any_of(state.model().begin(), state.model().end(),
+                                  [&](const NamedTensor& t) { return t.name == tensor.name; });
+  return master ? "" : tensor.name.substr(tensor.name.rfind('.') + 1);
+}
+
 struct Reference {
-  std::vector<StepResult> steps;
+  struct Step {
+    StepResult result;
+    std::map<Kind, double> largest;
+  };
+  std::vector<Step> steps;
   ScratchFile states;  // of each step, tensor by tensor
+
+  void record(const StepResult& result, const WholeState& state) {
+    Step step{.result = result, .largest = {}};
+    for (const NamedTensor& tensor : tensors_of(state)) {
+      states.append(bytes_of(tensor));
+      double& largest = step.largest[kind_of(tensor, state)];
+      largest = std::max(largest, largest_magnitude(values_of(tensor)));
+    }
+    steps.push_back(std::move(step));
+  }
 };
 
 // One mesh against the reference, step by step.
@@ -69,10 +104,13 @@ class Comparison {
 
   void see(std::int64_t step, const StepResult& found, const WholeState& state) {
     step_ = step;
-    const StepResult& expected = reference_.steps[static_cast<std::size_t>(step - 1)];
+    const Reference::Step& reference = reference_.steps[static_cast<std::size_t>(step - 1)];
+    const StepResult& expected = reference.result;
     compare("loss", expected.loss, found.loss, result_.loss_difference);
     compare("gradient norm", expected.grad_norm, found.grad_norm, result_.norm_difference);
-    for (const NamedTensor& tensor : tensors_of(state)) compare(tensor);
+    for (const NamedTensor& tensor : tensors_of(state)) {
+      compare(tensor, kNoise * reference.largest.at(kind_of(tensor, state)));
+    }
     result_.last_loss = found.loss;
     result_.last_norm = found.grad_norm;
   }
@@ -85,14 +123,13 @@ class Comparison {
     note(difference, {.step = step_, .what = what, .expected = expected, .found = found});
   }
 
-  void compare(const NamedTensor& tensor) {
+  void compare(const NamedTensor& tensor, double least_magnitude) {
     expected_.resize(static_cast<std::size_t>(tensor.shape.numel()));
     reference_.states.read(offset_, std::as_writable_bytes(std::span(expected_)));
     offset_ += tensor.bytes();
     if (std::memcmp(expected_.data(), tensor.data, static_cast<std::size_t>(tensor.bytes())) == 0) return;
-    const std::span<const float> found(static_cast<const float*>(tensor.data), expected_.size());
-    double magnitude = 0.0;
-    for (const float value : expected_) magnitude = std::max(magnitude, std::abs(static_cast<double>(value)));
+    const std::span<const float> found = values_of(tensor);
+    const double magnitude = std::max(largest_magnitude(expected_), least_magnitude);
     for (std::size_t i = 0; i < expected_.size(); ++i) {
       if (std::memcmp(&expected_[i], &found[i], sizeof(float)) == 0) continue;
       const double expected = expected_[i];
@@ -144,8 +181,7 @@ std::vector<MeshResult> verify_meshes(const std::vector<VerifyMesh>& meshes, std
     Comparison comparison(reference, tolerance, result);
     const auto visit = [&](std::int64_t step, const StepResult& found, const WholeState& state) {
       if (first) {
-        reference.steps.push_back(found);
-        for (const NamedTensor& tensor : tensors_of(state)) reference.states.append(bytes_of(tensor));
+        reference.record(found, state);
         result.last_loss = found.loss;
         result.last_norm = found.grad_norm;
       } else {
