@@ -22,7 +22,8 @@ void check_mpi(int code, const char* call) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   MPI_Error_string(code, text.data(), &length);
-  throw CommError(fmt::format("{} failed: {}", call, std::string(text.data(), static_cast<std::size_t>(length))));
+  throw CommError(
+      fmt::format("{} failed: {}", call, std::string(text.data(), static_cast<std::size_t>(length))));
 }
 
 void Requests::append(MPI_Request request, int peer, bool receives) {

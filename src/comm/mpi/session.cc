@@ -60,7 +60,8 @@ void initialize_mpi() {
   on_exit(end_all_ranks, nullptr);
   if (provided < MPI_THREAD_MULTIPLE) {
     throw_user_error(
-        "communication over MPI needs a library that several threads may use at the same time, and this one does "
+        "communication over MPI needs a library that several threads may use at the same time, and this one "
+        "does "
         "not offer MPI_THREAD_MULTIPLE; install one that does, e.g. Debian's openmpi-bin");
   }
 }
@@ -88,7 +89,8 @@ Session::Session(int expected, const WorldOptions& options) : options_(options) 
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
   if (expected != 0 && expected != size_) {
     throw_user_error(
-        "{} ranks were asked for, and MPI has {}; start as many with the launcher (mpirun -n {}), or ask for {}",
+        "{} ranks were asked for, and MPI has {}; start as many with the launcher (mpirun -n {}), or ask for "
+        "{}",
         expected, size_, expected, size_);
   }
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
@@ -113,8 +115,10 @@ int Session::agree_on_tag(const std::string& name, const std::vector<int>& ranks
     hello.key = XXH3_64bits(text.data(), text.size());
     const std::int64_t tag = kFirstGroupTag + rank_ + std::int64_t{size_} * tags_given_++;
     if (tag > largest_tag_) {
-      throw_run_error("group \"{}\" would be number {} of rank {}, and the tags of this MPI library end at {}; use "
-                      "another library or engine", name, tags_given_, rank_, largest_tag_);
+      throw_run_error(
+          "group \"{}\" would be number {} of rank {}, and the tags of this MPI library end at {}; use "
+          "another library or engine",
+          name, tags_given_, rank_, largest_tag_);
     }
     hello.tag = static_cast<int>(tag);
     hellos_[{rank_, hello.key}] = hello.tag;
@@ -128,8 +132,9 @@ int Session::agree_on_tag(const std::string& name, const std::vector<int>& ranks
   const auto missing = [&] {
     const std::lock_guard lock(mutex_);
     std::vector<int> result;
-    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(result),
-                 [&](int r) { return !hellos_.contains({r, hello.key}); });
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(result), [&](int r) {
+      return !hellos_.contains({r, hello.key});
+    });
     return result;
   };
   wait({.poll =
