@@ -173,6 +173,13 @@ void measure(const CommBench& bench, World& world) {
 
 void bench_mpi(const CommBench& bench) {
   if (!has_mpi()) make_mpi_world(0, {});  // says so
+  const bool native = bench.engine == "mpi-native";
+  const CommBenchOptions& o = bench.options;
+  if (native && reduces(o.op) && (o.dtype == DType::kBF16 || o.dtype == DType::kF16)) {
+    throw_user_error(
+        "--type {} over mpi-native: MPI does not add 16-bit floating-point numbers; use --engine mpi",
+        type_name(o.dtype));
+  }
   const std::optional<WorkerEnvironment> environment = worker_environment();
   if (!environment) {
     const int ranks = bench.ranks.value_or(2);
@@ -180,7 +187,6 @@ void bench_mpi(const CommBench& bench) {
     check_memory(bench, ranks, ranks);
     start_under_mpirun(ranks);
   }
-  const bool native = bench.engine == "mpi-native";
   const auto world =
       make_mpi_world(bench.ranks.value_or(0), {}, native ? MpiCollectives::kNative : MpiCollectives::kOwn);
   check_root(bench, world->size());

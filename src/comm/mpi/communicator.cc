@@ -13,7 +13,7 @@ namespace {
 
 // A piece under way, from each of the others: small enough for the caches together, large enough for the
 // library.
-constexpr std::int64_t kPiecesUnderWay = std::int64_t{1} << 20U;
+constexpr std::int64_t kPiecesUnderWay = std::int64_t{512} << 10U;
 constexpr std::int64_t kSmallestPiece = std::int64_t{64} << 10U;
 
 std::byte* bytes_of(const Tensor& tensor) {

@@ -8,7 +8,7 @@
 //  - all-reduce: both; broadcast: the root scatters, then as all-gather.
 //
 // Memory beside the caller's tensors: 8 kB a rank of the group, and for sums of larger payloads the pieces
-// that are under way, two of 1 MB or of 64 kB a rank, whichever is more; kept from the first use on.
+// that are under way, two of 512 kB or of 64 kB a rank, whichever is more; kept from the first use on.
 //
 // Every send of an exchange waits until its receiver has come.
 #pragma once

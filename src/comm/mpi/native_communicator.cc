@@ -141,6 +141,7 @@ void NativeCommunicator::do_reduce_scatter(const CommCall& call, const Tensor& i
                                       static_cast<int>(out.numel()), type_of(call.dtype), op, comm_, &request),
             "MPI_Ireduce_scatter_block");
   finish(request, call);
+  std::copy(beside.begin(), beside.end(), static_cast<std::byte*>(out.raw()));
   finish_average(call, out, size());
 }
 
