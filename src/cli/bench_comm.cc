@@ -139,15 +139,16 @@ void run(const Arguments& a) {
   real ? bench_comm_engine(bench) : bench_comm_model(bench);
 }
 
-constexpr const char* kDescription =
-    "Times collectives, or sends around a ring, with nccl-tests' columns. An iteration begins after a barrier "
-    "and "
-    "takes as long as its slowest rank; time is the median of the iterations. algbw = size / time; busbw = "
-    "algbw x "
-    "2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter and all_to_all, 1 for broadcast and "
-    "sendrecv, on n "
-    "ranks. size is that of the whole: for all_gather, reduce_scatter and all_to_all the pieces of all ranks. "
-    "#wrong counts elements, on all ranks, that are not what they must be, after one more operation.";
+constexpr const char* kFooter =
+    "Columns are those of nccl-tests, for results beside the inputs and in their place:\n"
+    "  size    bytes of the whole: of all_gather, reduce_scatter and all_to_all the pieces of all ranks\n"
+    "  count   elements; of those three: of one piece\n"
+    "  time    median of the iterations; each begins after a barrier and takes as long as its slowest rank\n"
+    "  algbw   size / time, in 1e9 bytes a second\n"
+    "  busbw   algbw x 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter and all_to_all,\n"
+    "          1 for broadcast and sendrecv, on n ranks\n"
+    "  #wrong  elements on all ranks, after one more operation, that are not what they must be\n"
+    "sendrecv: each rank sends to the next one, around a ring.";
 
 }  // namespace
 
@@ -160,7 +161,9 @@ std::string bench_op_name(CommOp op) {
 
 void add_bench_comm(CLI::App& bench) {
   const auto a = std::make_shared<Arguments>();
-  CLI::App* command = bench.add_subcommand("comm", kDescription);
+  CLI::App* command =
+      bench.add_subcommand("comm", "Times collectives on the ranks of an engine, and checks them");
+  command->footer(kFooter);
   command
       ->add_option("--engine", a->engine,
                    "shm: ranks of this host; mpi: those of an MPI launcher, which is started where there is "

@@ -198,11 +198,12 @@ void bench_mpi(const CommBench& bench) {
 
 void bench_comm_engine(const CommBench& bench) {
   if (bench.engine != "shm") return bench_mpi(bench);
-  const int ranks = bench.ranks.value_or(2);
+  const std::optional<WorkerEnvironment> environment = worker_environment();
+  const std::optional<int> asked = environment ? bench.ranks : bench.ranks.value_or(2);
+  const int ranks = environment ? environment->size : *asked;
   check_root(bench, ranks);
   check_memory(bench, ranks, ranks);
-  run_local_ranks({.ranks = ranks, .ranks_as = bench.ranks_as},
-                  [&](World& world, int /*threads*/) { measure(bench, world); });
+  run_ranks(asked, bench.ranks_as, "shm", {}, [&](World& world, int /*threads*/) { measure(bench, world); });
 }
 
 }  // namespace meshtrain::cli
