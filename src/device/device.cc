@@ -20,7 +20,7 @@ void Buffer::swap(Buffer& other) noexcept {
 Buffer Device::allocate(std::int64_t bytes, MemoryCategory category) {
   check(bytes >= 0, "negative allocation");
   if (bytes == 0) return {};
-  std::byte* data = allocate_block(bytes);
+  std::byte* data = allocate_block(bytes, category);
   ledger_.add(category, bytes);
   return Buffer(*this, category, data, bytes);
 }

@@ -67,7 +67,7 @@ class Device {
   bool is_simulated() const { return kind() == DeviceKind::kSim; }
 
  protected:
-  virtual std::byte* allocate_block(std::int64_t bytes) = 0;
+  virtual std::byte* allocate_block(std::int64_t bytes, MemoryCategory category) = 0;
   virtual void release_block(std::byte* data, std::int64_t bytes) noexcept = 0;
 
  private:
@@ -75,8 +75,19 @@ class Device {
   MemoryLedger ledger_;
 };
 
-// The real host device. Blocks come from anonymous mmap: zero pages, touched on first use.
-std::unique_ptr<Device> make_cpu_device();
+// Memory of another kind for some blocks of a CPU device, such as memory that ranks share. Used by any thread.
+class BlockSource {
+ public:
+  virtual ~BlockSource() = default;
+  // A zero-filled block on a multiple of Device::kAlignment; nullptr: not from here.
+  virtual std::byte* take(std::int64_t bytes, MemoryCategory category) = 0;
+  // False: none of its blocks.
+  virtual bool give_back(std::byte* data, std::int64_t bytes) noexcept = 0;
+};
+
+// The real host device. Blocks that `source` does not give come from anonymous mmap: zero pages, touched on
+// first use.
+std::unique_ptr<Device> make_cpu_device(std::shared_ptr<BlockSource> source = nullptr);
 
 // Counts only.
 std::unique_ptr<Device> make_sim_device();

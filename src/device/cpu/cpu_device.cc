@@ -7,6 +7,7 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "device/device.h"
@@ -41,11 +42,13 @@ std::int64_t group_available() {
 
 class CpuDevice final : public Device {
  public:
+  explicit CpuDevice(std::shared_ptr<BlockSource> source) : source_(std::move(source)) {}
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   std::int64_t available_bytes() const override { return std::min(system_available(), group_available()); }
 
  protected:
-  std::byte* allocate_block(std::int64_t bytes) override {
+  std::byte* allocate_block(std::int64_t bytes, MemoryCategory category) override {
+    if (std::byte* block = source_ ? source_->take(bytes, category) : nullptr) return block;
     void* data = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
@@ -61,14 +64,18 @@ class CpuDevice final : public Device {
   }
 
   void release_block(std::byte* data, std::int64_t bytes) noexcept override {
+    if (source_ && source_->give_back(data, bytes)) return;
     munmap(data, static_cast<std::size_t>(bytes));
   }
+
+ private:
+  std::shared_ptr<BlockSource> source_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device() {
-  return std::make_unique<CpuDevice>();
+std::unique_ptr<Device> make_cpu_device(std::shared_ptr<BlockSource> source) {
+  return std::make_unique<CpuDevice>(std::move(source));
 }
 
 }  // namespace meshtrain

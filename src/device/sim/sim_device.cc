@@ -12,7 +12,7 @@ class SimDevice final : public Device {
   std::int64_t available_bytes() const override { return std::numeric_limits<std::int64_t>::max(); }
 
  protected:
-  std::byte* allocate_block(std::int64_t bytes) override {
+  std::byte* allocate_block(std::int64_t bytes, MemoryCategory /*category*/) override {
     const std::uintptr_t address = next_;
     next_ += static_cast<std::uintptr_t>((bytes + kAlignment - 1) / kAlignment * kAlignment);
     return reinterpret_cast<std::byte*>(address);

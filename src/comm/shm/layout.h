@@ -1,0 +1,107 @@
+// What lies in the memory that connects the ranks. Everything begins as zeros; counters never go back.
+//
+//   header | ranks' states | registry of groups | group blocks … | heap of rank 0 | heap of rank 1 | …
+//
+// The file is sparse: what nobody touched costs nothing, so regions are as long as they may ever need to be.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/communicator.h"
+
+namespace meshtrain::shm {
+
+// Two cache lines: processors fetch them in pairs.
+inline constexpr std::size_t kLine = 128;
+inline constexpr std::uint64_t kPage = 4096;
+inline constexpr int kMaxRanks = 1024;
+
+// A word that ranks wait on, and whether one of them may sleep.
+struct Bell {
+  std::atomic<std::uint32_t> word;
+  std::atomic<std::uint32_t> sleeping;
+};
+
+enum class RankStatus : std::uint32_t { kAbsent, kJoined, kLeft };
+
+struct alignas(kLine) RankState {
+  std::atomic<RankStatus> status;
+};
+
+// A group of the registry: `offset` of its block becomes known after its key.
+struct Registered {
+  std::atomic<std::uint64_t> key;
+  std::atomic<std::uint64_t> offset;
+};
+inline constexpr std::uint64_t kMaxGroups = 1U << 16U;
+
+// Offsets and lengths in the file.
+struct Layout {
+  std::int32_t ranks = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t blocks_end = 0;
+  std::uint64_t heap_begin = 0;
+  std::uint64_t heap_bytes = 0;  // of one rank; 0: ranks are threads, and every address is good for all
+};
+
+struct alignas(kLine) AreaHeader {
+  Layout layout;  // set before anyone joins
+  alignas(kLine) std::atomic<std::uint64_t> blocks_top;
+  // The first failure of the world.
+  enum Failure : std::uint32_t { kNone, kBeingWritten, kWritten };
+  alignas(kLine) std::atomic<std::uint32_t> failure;
+  std::array<char, 4000> reason;
+};
+
+// --- A group block (GroupBlock knows what lies where). ---
+
+struct alignas(kLine) GroupHeader {
+  Bell arrivals;  // of all ranks since the beginning: round r is met at r · size
+  struct alignas(kLine) Done {
+    Bell tasks;  // of this round
+  };
+  std::array<Done, 2> done;  // by parity of the round
+  alignas(kLine) std::atomic<std::uint32_t> departed;
+  std::atomic<std::int32_t> ranks;
+};
+
+// How far a rank is; written by itself, but for `claimed`.
+struct alignas(kLine) Progress {
+  std::atomic<std::uint32_t> arrived;                 // round
+  std::atomic<std::uint32_t> finished;                // round: it holds no task any more
+  std::array<std::atomic<std::uint32_t>, 2> claimed;  // tasks of its slice, by parity of the round
+};
+
+// Messages up to this length travel in the publication itself.
+inline constexpr std::int64_t kInlineBytes = 8192;
+
+// What a rank brings to a round.
+struct alignas(kLine) Publication {
+  CommCall call;
+  std::uint64_t in = 0;  // addresses as Area::publish gives them
+  std::uint64_t out = 0;
+  alignas(64) std::array<std::byte, kInlineBytes> data;
+};
+
+// Messages from one rank to another: a queue of two posts.
+struct Post {
+  DType dtype = DType::kU8;
+  std::int64_t message_bytes = 0;
+  std::int64_t chunk_bytes = 0;  // the message comes in one or more chunks
+  std::uint64_t address = 0;     // kStaged: in the half of the pair's staging with the post's parity
+};
+struct alignas(kLine) Mailbox {
+  std::atomic<std::uint32_t> posted;
+  std::atomic<std::uint32_t> taken;
+  std::array<Post, 2> posts;
+};
+struct alignas(kLine) Doorbell {
+  Bell bell;
+};
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<RankStatus>::is_always_lock_free);
+
+}  // namespace meshtrain::shm

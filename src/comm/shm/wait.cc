@@ -1,0 +1,66 @@
+#include "comm/shm/wait.h"
+
+#include <fmt/ranges.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <limits>
+
+namespace meshtrain::shm {
+namespace {
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// Not FUTEX_PRIVATE: the word may be shared between processes.
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
+  return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr, 0);
+}
+
+}  // namespace
+
+Patience Patience::among(int ranks) {
+  // Some tens of microseconds where each rank has a core; otherwise the cores belong to those who are late.
+  return ranks <= usable_cores() ? Patience{.spins = 1000, .yields = 4} : Patience{.spins = 0, .yields = 16};
+}
+
+void pause_briefly() {
+  __builtin_ia32_pause();
+}
+
+void let_others_run() {
+  sched_yield();
+}
+
+void sleep_on(Bell& bell, std::uint32_t seen, std::chrono::nanoseconds time) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+  const timespec timeout{.tv_sec = seconds.count(), .tv_nsec = (time - seconds).count()};
+  futex(bell.word, FUTEX_WAIT, seen, &timeout);
+}
+
+void wake_sleepers(Bell& bell) noexcept {
+  bell.sleeping.store(0);
+  futex(bell.word, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr);
+}
+
+std::optional<std::string> Watch::fault(const Area& area, std::chrono::nanoseconds waited,
+                                        std::chrono::nanoseconds deadline) const {
+  for (const int rank : missing()) {
+    if (const auto absence = area.absence_of(rank)) return fmt::format("{} during {}", *absence, operation());
+  }
+  if (waited < deadline) return std::nullopt;
+  return fmt::format("{} did not finish within {:.3g} s: {}", operation(),
+                     std::chrono::duration<double>(deadline).count(), standing());
+}
+
+std::string text_of(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, " "));
+}
+
+}  // namespace meshtrain::shm
