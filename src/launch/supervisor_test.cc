@@ -82,7 +82,7 @@ TEST_F(Supervisor, NothingIsLeftToReapAndHandlersAreAsBefore) {
     if (std::signal(SIGCHLD, SIG_DFL) != SIG_IGN) throw_run_error("another handler of SIGCHLD");
     sigset_t mask;
     sigprocmask(SIG_SETMASK, nullptr, &mask);
-    for (const int signal : {SIGINT, SIGTERM, SIGTSTP, SIGCHLD}) {
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGTSTP, SIGCHLD}) {
       if (sigismember(&mask, signal) != 0) throw_run_error("signal {} is blocked", signal);
     }
   });
@@ -251,11 +251,12 @@ void on_signal(int signal) {
 }
 
 TEST_F(Supervisor, CtrlCReachesEveryRankOnceAndTheyEndInPeace) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
     notes_->arrived = 0;
     ForkedProgram program([&] {
       std::signal(SIGINT, on_signal);
       std::signal(SIGTERM, on_signal);
+      std::signal(SIGUSR1, on_signal);
       run_local_ranks({.ranks = 3}, [&](World& world, int) {
         notes_->arrived++;
         wait_until([] { return signals_seen > 0; });
