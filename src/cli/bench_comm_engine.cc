@@ -187,8 +187,8 @@ void bench_mpi(const CommBench& bench) {
     check_memory(bench, ranks, ranks);
     start_under_mpirun(ranks);
   }
-  const auto world =
-      make_mpi_world(bench.ranks.value_or(0), {}, native ? MpiCollectives::kNative : MpiCollectives::kOwn);
+  const auto world = make_mpi_world(bench.ranks.value_or(environment->size), {},
+                                    native ? MpiCollectives::kNative : MpiCollectives::kOwn);
   check_root(bench, world->size());
   check_memory(bench, world->size(), world->local_size());
   measure(bench, *world);

@@ -62,7 +62,7 @@ void initialize_mpi() {
     throw_user_error(
         "communication over MPI needs a library that several threads may use at the same time, and this one "
         "does "
-        "not offer MPI_THREAD_MULTIPLE; install one that does, e.g. Debian's openmpi-bin");
+        "not offer MPI_THREAD_MULTIPLE; install another, e.g. Debian's libopenmpi-dev, and build again");
   }
 }
 
