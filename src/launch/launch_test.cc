@@ -3,18 +3,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "comm/engines.h"
 #include "launch/launch_testing.h"
 
 namespace meshtrain {
@@ -25,12 +27,6 @@ constexpr bool kForks = false;  // ThreadSanitizer has a thread of its own
 #else
 constexpr bool kForks = true;
 #endif
-
-std::unique_ptr<Communicator> everyone(World& world) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return world.group("all", ranks);
-}
 
 // Throws unless the ranks can sum their numbers.
 void sum_ranks(World& world) {
@@ -108,6 +104,7 @@ void set_variables(const Variables& variables) {
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
 }
 void forget_launchers() {
+  unsetenv("OMP_NUM_THREADS");
   for (const char* name :
        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
         "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_STEP_ID"}) {
@@ -175,6 +172,47 @@ TEST(RunRanks, ARankOfTorchrunThatNeverComesIsNamed) {
   for (const auto& program : programs) {
     EXPECT_EQ(program->finish(), 1);
     EXPECT_NE(program->output().find("2"), std::string::npos) << program->output();
+  }
+}
+
+// A rank that mpirun started runs this test alone, with the engine that the variable names.
+constexpr const char* kEngineVariable = "MESHTRAIN_TEST_ENGINE";
+
+TEST(RunRanks, DISABLED_AsOneOfThreeRanksOfMpirun) {
+  const char* const engine = std::getenv(kEngineVariable);
+  ASSERT_NE(engine, nullptr) << "run by another test";
+  const int cores = static_cast<int>(available_cores().size());
+  bool ran = false;
+  run_ranks(std::nullopt, RanksAs::kProcesses, engine, {}, [&](World& world, int threads) {
+    EXPECT_EQ(world.size(), 3);
+    EXPECT_EQ(world.local_size(), 3);
+    EXPECT_EQ(world.engine(), engine == std::string("shm") ? "shm" : "mpi");
+    // They share the cores of the host.
+    const int share = cores / 3 + (world.rank() < cores % 3 ? 1 : 0);
+    EXPECT_EQ(threads, cores < 3 ? 1 : share);
+    sum_ranks(world);
+    ran = true;
+  });
+  EXPECT_TRUE(ran);
+}
+
+TEST(RunRanks, RanksOfMpirunMeetOverEitherEngine) {
+  if (!has_mpi()) GTEST_SKIP() << "this build has no MPI library";
+  if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "mpirun is not in PATH";
+  const std::string program_path = std::filesystem::read_symlink("/proc/self/exe");
+  for (const char* engine : {"auto", "mpi", "shm"}) {
+    ForkedProgram program([&] {
+      forget_launchers();
+      set_variables({{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                     {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                     {"ASAN_OPTIONS", "detect_leaks=0"},  // of the library
+                     {kEngineVariable, engine}});
+      execlp("mpirun", "mpirun", "-n", "3", "--oversubscribe", "--bind-to", "none", program_path.c_str(),
+             "--gtest_also_run_disabled_tests", "--gtest_filter=RunRanks.DISABLED_AsOneOfThreeRanksOfMpirun",
+             nullptr);
+      throw_run_error("mpirun does not start");
+    });
+    EXPECT_EQ(program.finish(), 0) << program.output();
   }
 }
 

@@ -118,8 +118,9 @@ TEST_F(Supervisor, UserErrorsThatDifferNameTheRank) {
 
 TEST_F(Supervisor, ARunErrorNamesItsRankAndOthersLeave) {
   const Ended ended = run_processes(3, [](World& world, int) {
+    const auto all = everyone(world);
     if (world.rank() == 2) throw_run_error("no space left on device");
-    for (;;) sleep_ms(1000);
+    all->barrier();
   });
   EXPECT_EQ(ended.status, 1);
   EXPECT_EQ(ended.output, "meshtrain: rank 2: no space left on device\n");
@@ -172,12 +173,13 @@ TEST_F(Supervisor, ARankThatASignalKilledIsNamed) {
   for (const int signal : {SIGKILL, SIGSEGV, SIGABRT}) {
     notes_->process[1] = 0;
     const Ended ended = run_processes(3, [&](World& world, int) {
+      const auto all = everyone(world);
       if (world.rank() == 1) {
         notes_->process[1] = getpid();
         std::signal(signal, SIG_DFL);
         kill(getpid(), signal);
       }
-      for (;;) sleep_ms(1000);
+      all->barrier();
     });
     EXPECT_EQ(ended.status, 1);
     const std::string expected = "meshtrain: rank 1 (process " + std::to_string(notes_->process[1]) +
