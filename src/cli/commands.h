@@ -52,7 +52,7 @@ void run_on_ranks(const Config& config, const RankArguments& arguments,
 // Checks that an option's value is a whole number in [least, most].
 CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());
 
-// True once Ctrl-C or SIGTERM arrived. A second signal ends the process at once.
+// True once Ctrl-C, SIGTERM or SIGUSR1 arrived. A second signal ends the process at once.
 void install_stop_handler();
 bool stop_requested();
 

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <ostream>
@@ -194,19 +193,6 @@ TEST(JoinWorld, AnEngineThatCannotConnectTheRanksIsRefused) {
   unknown.local_size = -1;
   expect_parts(refusal(unknown, "shm"), {"does not say how many"});
   expect_parts(refusal(mpirun, "smh"), {"\"smh\"", "nearest is \"shm\"", "auto, shm, mpi"});
-}
-
-TEST(RunRanks, AnMpiEngineNeedsItsLauncher) {
-  for (const Set& set : {kTorchrun, kOpenMpi, kHydra, kSrun}) {
-    for (const auto& [name, value] : set) unsetenv(name.c_str());
-  }
-  try {
-    run_ranks(4, RanksAs::kProcesses, "mpi", {}, [](World&, int) { ADD_FAILURE() << "ran"; });
-    ADD_FAILURE() << "accepted";
-  } catch (const UserError& error) {
-    expect_parts(error.what(), {"mesh.engine = \"mpi\"", "mpirun -n 4"});
-  }
-  EXPECT_THROW(run_ranks(1, RanksAs::kProcesses, "ncc", {}, [](World&, int) {}), UserError);
 }
 
 }  // namespace

@@ -104,6 +104,10 @@ void run_ranks(std::optional<int> asked, RanksAs ranks_as, const std::string& en
       throw_user_error("--ranks {}: {} started {} as ranks of one run; leave --ranks out, or start {} with it.",
                        *asked, environment->launcher, environment->size, *asked);
     }
+    if (ranks_as == RanksAs::kThreads) {
+      throw_user_error("--ranks-as threads: {} started the ranks as processes; leave --ranks-as out.",
+                       environment->launcher);
+    }
     return run_as_worker(*environment, engine, options, body);
   }
   if (engine == "mpi") {

@@ -31,10 +31,10 @@ struct LaunchOptions {
 // place; threads and processes follow the same rules, but:
 //
 // Processes are forked, so no other thread may exist yet. They leave with the supervisor, however it ends. Rank
-// 0 has its standard streams; what the others write appears on its stderr as lines "[rank 3] …". SIGINT and
-// SIGTERM go to every rank, and a rank handles them as the handlers of the caller say; where they end the
-// ranks, this process ends by the same signal. A rank that a signal killed, or that left with exit(), is a
-// RunError.
+// 0 has its standard streams; what the others write appears on its stderr as lines "[rank 3] …". SIGINT,
+// SIGTERM and SIGUSR1 go to every rank, and a rank handles them as the handlers of the caller say; where they
+// end the ranks, this process ends by the same signal. A rank that a signal killed, or that left with exit(),
+// is a RunError.
 //
 // Cores: each rank, process or thread, is bound to its share of the cores of this process, unless there are
 // fewer cores than ranks.

@@ -13,12 +13,16 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <new>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
+#include "comm/world.h"
 #include "launch/launch.h"
 
 namespace meshtrain {
@@ -66,6 +70,13 @@ inline char process_state(pid_t process) {
 inline bool is_gone(pid_t process) {
   const char state = process_state(process);
   return state == 0 || state == 'Z' || state == 'X';
+}
+
+// The communicator of all ranks.
+inline std::unique_ptr<Communicator> everyone(World& world) {
+  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return world.group("all", ranks);
 }
 
 class ForkedProgram {

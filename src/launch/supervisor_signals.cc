@@ -14,7 +14,7 @@ namespace meshtrain {
 SupervisorSignals::SupervisorSignals() {
   sigset_t mine;
   sigemptyset(&mine);
-  for (const int signal : {SIGINT, SIGTERM, SIGTSTP, SIGCHLD}) sigaddset(&mine, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGTSTP, SIGCHLD}) sigaddset(&mine, signal);
   descriptor_ = signalfd(-1, &mine, SFD_CLOEXEC | SFD_NONBLOCK);
   if (descriptor_ < 0) throw_user_error("no descriptor for signals: {}.", std::strerror(errno));
   // Ignored, as some parents leave it, it would take the ranks' exit statuses away.

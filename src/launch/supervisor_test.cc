@@ -82,7 +82,7 @@ TEST_F(Supervisor, NothingIsLeftToReapAndHandlersAreAsBefore) {
     if (std::signal(SIGCHLD, SIG_DFL) != SIG_IGN) throw_run_error("another handler of SIGCHLD");
     sigset_t mask;
     sigprocmask(SIG_SETMASK, nullptr, &mask);
-    for (const int signal : {SIGINT, SIGTERM, SIGTSTP, SIGCHLD}) {
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGTSTP, SIGCHLD}) {
       if (sigismember(&mask, signal) != 0) throw_run_error("signal {} is blocked", signal);
     }
   });
@@ -118,8 +118,9 @@ TEST_F(Supervisor, UserErrorsThatDifferNameTheRank) {
 
 TEST_F(Supervisor, ARunErrorNamesItsRankAndOthersLeave) {
   const Ended ended = run_processes(3, [](World& world, int) {
+    const auto all = everyone(world);
     if (world.rank() == 2) throw_run_error("no space left on device");
-    for (;;) sleep_ms(1000);
+    all->barrier();
   });
   EXPECT_EQ(ended.status, 1);
   EXPECT_EQ(ended.output, "meshtrain: rank 2: no space left on device\n");
@@ -172,12 +173,13 @@ TEST_F(Supervisor, ARankThatASignalKilledIsNamed) {
   for (const int signal : {SIGKILL, SIGSEGV, SIGABRT}) {
     notes_->process[1] = 0;
     const Ended ended = run_processes(3, [&](World& world, int) {
+      const auto all = everyone(world);
       if (world.rank() == 1) {
         notes_->process[1] = getpid();
         std::signal(signal, SIG_DFL);
         kill(getpid(), signal);
       }
-      for (;;) sleep_ms(1000);
+      all->barrier();
     });
     EXPECT_EQ(ended.status, 1);
     const std::string expected = "meshtrain: rank 1 (process " + std::to_string(notes_->process[1]) +
@@ -251,11 +253,12 @@ void on_signal(int signal) {
 }
 
 TEST_F(Supervisor, CtrlCReachesEveryRankOnceAndTheyEndInPeace) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
     notes_->arrived = 0;
     ForkedProgram program([&] {
       std::signal(SIGINT, on_signal);
       std::signal(SIGTERM, on_signal);
+      std::signal(SIGUSR1, on_signal);
       run_local_ranks({.ranks = 3}, [&](World& world, int) {
         notes_->arrived++;
         wait_until([] { return signals_seen > 0; });
