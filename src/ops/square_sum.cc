@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "ops/checks.h"
 #include "ops/cpu/square_sum.h"
@@ -11,7 +10,7 @@
 namespace meshtrain::ops {
 namespace {
 
-// `b` is added to the right of `a`.
+// b = a + b.
 void add_lanes(const SquareNode& a, SquareNode& b) {
   for (std::size_t k = 0; k < b.lanes.size(); ++k) b.lanes[k] = a.lanes[k] + b.lanes[k];
 }
