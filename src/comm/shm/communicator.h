@@ -1,11 +1,11 @@
 // Collectives through shared memory: ranks read each other's inputs and write each other's outputs in place.
 //
-// A collective is one or more rounds. In a round every rank publishes what it brings and arrives; once all
-// have, the work lies open as tasks, a slice of them for each rank. A rank does its own slice first and then
-// whatever of the others' is left and within reach, so that a rank without a core delays nobody; the round
-// is over when all tasks are done. Short messages travel in the publications: there the round ends with the
-// arrivals, and each rank computes its own result. Publications alternate between two places: by the time
-// that a rank publishes round r + 2, it has seen all ranks arrive at r + 1, and so be done with r.
+// A collective is one or more rounds. In a round every rank publishes what it brings; once all have, the work
+// lies open as tasks, a slice of them for each rank. A rank does its own slice first and then whatever of the
+// others' is left and within reach, so that a rank without a core delays nobody; the round is over when all
+// tasks are done. Short messages travel in the publications: there the round ends when all have published,
+// and each rank computes its own result. Publications alternate between two places: by the time that a rank
+// publishes round r + 2, it has seen all ranks publish r + 1, and so be done with r.
 //
 // Tensors of a process outside the shared heap pass through staging, a chunk a round.
 #pragma once
@@ -69,10 +69,18 @@ class ShmCommunicator final : public Communicator {
   }
   const Publication& of(int rank) const { return block_.publication(rank, round_ & 1U); }
   void check_calls();
+  bool arrived(int rank) const { return of(rank).round.load() == round_; }
   // count(slice), reachable(slice), run(slice, task).
   template <class Tasks>
   void share(const Tasks& tasks);
-  void finish(std::uint32_t tasks_done, std::uint32_t tasks);
+  // Returns how many of the slice's `count` tasks it has done.
+  template <class Tasks>
+  std::uint32_t do_tasks_of(int slice, std::uint32_t count, const Tasks& tasks);
+  // The next task of a slice that nobody has begun; `count`: none is left.
+  std::uint32_t claim(int slice, std::uint32_t count) const;
+  bool complete(std::uint32_t tasks) const;
+  void report_done(std::uint32_t mine, std::uint32_t tasks);
+  void wait_until_complete(std::uint32_t tasks);
   // body(range), once where every rank reaches all, else chunk by chunk. longest(), asked once all have
   // arrived, is the length of the longest piece of all ranks.
   template <class Longest, class Body>
@@ -83,7 +91,9 @@ class ShmCommunicator final : public Communicator {
   // Where all may write to; nullptr: its rank alone.
   std::byte* output_of(int rank) const;
   std::string operation() const;
-  std::vector<int> world_ranks_where(bool holds, std::atomic<std::uint32_t> Progress::*counter) const;
+  // World ranks that have not published this round; that have tasks of it in hand or before them.
+  std::vector<int> not_arrived() const;
+  std::vector<int> not_done() const;
 
   std::shared_ptr<Area> area_;
   std::uint64_t offset_;

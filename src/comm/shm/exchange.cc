@@ -31,16 +31,14 @@ class ShmCommunicator::Exchange final : public Watch {
 
   void run() {
     copy_to_self();
-    Bell& bell = block_.doorbell(comm_.rank());
-    for (;;) {
-      const std::uint32_t seen = bell.word.load();
-      bool moved = false;
-      for (Lane& lane : sends_) moved |= post(lane);
-      for (Lane& lane : receives_) moved |= take(lane);
-      if (done()) return;
-      if (moved) continue;
-      wait_for(area_, bell, comm_.patience_, comm_.deadline_, *this, [&] { return bell.word.load() != seen; });
-    }
+    const auto moved = [this] {
+      bool any = false;
+      for (Lane& lane : sends_) any |= post(lane);
+      for (Lane& lane : receives_) any |= take(lane);
+      return any || done();
+    };
+    while (!done())
+      wait_for(area_, block_.doorbell(comm_.rank()), comm_.patience_, comm_.deadline_, *this, moved);
   }
 
   std::string operation() const override {
@@ -103,7 +101,7 @@ class ShmCommunicator::Exchange final : public Watch {
     for (Mailbox& box = block_.mailbox(comm_.rank(), lane.peer); lane.next < lane.messages.size();
          moved = true) {
       const std::uint32_t posted = box.posted.load(std::memory_order_relaxed);
-      if (posted - box.taken.load(std::memory_order_acquire) == kPosts) break;
+      if (posted - box.taken.load() == kPosts) break;
       const Tensor& data = *lane.messages[lane.next];
       const auto* from = static_cast<const std::byte*>(data.raw()) + lane.offset;
       Post& entry = box.posts[posted % kPosts];
@@ -117,7 +115,7 @@ class ShmCommunicator::Exchange final : public Watch {
                     static_cast<std::size_t>(entry.chunk_bytes));
       }
       advance(lane, entry.chunk_bytes);
-      box.posted.store(posted + 1, std::memory_order_release);
+      box.posted.store(posted + 1);
       ring_at(lane.peer);
     }
     return moved;
@@ -128,7 +126,7 @@ class ShmCommunicator::Exchange final : public Watch {
     for (Mailbox& box = block_.mailbox(lane.peer, comm_.rank()); lane.next < lane.messages.size();
          moved = true) {
       const std::uint32_t taken = box.taken.load(std::memory_order_relaxed);
-      if (box.posted.load(std::memory_order_acquire) == taken) break;
+      if (box.posted.load() == taken) break;
       const Post& entry = box.posts[taken % kPosts];
       const Tensor& data = *lane.messages[lane.next];
       if (entry.dtype != data.dtype() || entry.message_bytes != data.bytes()) fail_unlike(lane, entry);
@@ -140,7 +138,7 @@ class ShmCommunicator::Exchange final : public Watch {
                     static_cast<std::size_t>(entry.chunk_bytes));
       }
       advance(lane, entry.chunk_bytes);
-      box.taken.store(taken + 1, std::memory_order_release);
+      box.taken.store(taken + 1);
       ring_at(lane.peer);
     }
     return moved;
@@ -154,15 +152,12 @@ class ShmCommunicator::Exchange final : public Watch {
   }
 
   void ring_at(int peer) const {
-    Bell& bell = block_.doorbell(peer);
-    bell.word.fetch_add(1);
-    ring(bell);
+    ring_if(block_.doorbell(peer), [] { return true; });
   }
 
   bool is_sent(const Lane& lane) const {
     const Mailbox& box = block_.mailbox(comm_.rank(), lane.peer);
-    return lane.next == lane.messages.size() &&
-           box.taken.load(std::memory_order_acquire) == box.posted.load(std::memory_order_relaxed);
+    return lane.next == lane.messages.size() && box.taken.load() == box.posted.load(std::memory_order_relaxed);
   }
   static bool is_received(const Lane& lane) { return lane.next == lane.messages.size(); }
   bool done() const {

@@ -29,12 +29,13 @@ class GroupBlock {
   static void wake_all(std::byte* base) noexcept {
     GroupHeader& header = *reinterpret_cast<GroupHeader*>(base);
     const GroupBlock block(base, header.ranks.load());
-    for (Bell* bell : {&header.arrivals, &header.done[0].tasks, &header.done[1].tasks}) wake_sleepers(*bell);
+    wake_sleepers(header.arrivals);
+    wake_sleepers(header.completion);
     for (int rank = 0; rank < block.ranks_; ++rank) wake_sleepers(block.doorbell(rank));
   }
 
   GroupHeader& header() const { return *reinterpret_cast<GroupHeader*>(base_); }
-  Bell& doorbell(int rank) const { return array<Doorbell>(doorbells_begin())[rank].bell; }
+  Bell& doorbell(int rank) const { return array<Bell>(doorbells_begin())[rank]; }
   Progress& progress(int rank) const { return array<Progress>(progress_begin(ranks_))[rank]; }
   Publication& publication(int rank, std::uint32_t parity) const {
     return array<Publication>(publications_begin(ranks_))[rank * 2 + static_cast<int>(parity)];
@@ -66,7 +67,7 @@ class GroupBlock {
   }
   static constexpr std::int64_t doorbells_begin() { return sizeof(GroupHeader); }
   static std::int64_t progress_begin(std::int64_t k) {
-    return doorbells_begin() + k * static_cast<std::int64_t>(sizeof(Doorbell));
+    return doorbells_begin() + k * static_cast<std::int64_t>(sizeof(Bell));
   }
   static std::int64_t publications_begin(std::int64_t k) {
     return progress_begin(k) + k * static_cast<std::int64_t>(sizeof(Progress));

@@ -19,8 +19,8 @@ inline constexpr std::size_t kLine = 128;
 inline constexpr std::uint64_t kPage = 4096;
 inline constexpr int kMaxRanks = 1024;
 
-// A word that ranks wait on, and whether one of them may sleep.
-struct Bell {
+// A word that changes when sleepers must look again, and whether somebody may sleep.
+struct alignas(kLine) Bell {
   std::atomic<std::uint32_t> word;
   std::atomic<std::uint32_t> sleeping;
 };
@@ -58,32 +58,42 @@ struct alignas(kLine) AreaHeader {
 
 // --- A group block (GroupBlock knows what lies where). ---
 
-struct alignas(kLine) GroupHeader {
-  Bell arrivals;  // of all ranks since the beginning: round r is met at r · size
-  struct alignas(kLine) Done {
-    Bell tasks;  // of this round
-  };
-  std::array<Done, 2> done;  // by parity of the round
-  alignas(kLine) std::atomic<std::uint32_t> departed;
+struct GroupHeader {
+  Bell arrivals;
+  Bell completion;
+  std::atomic<std::uint32_t> departed;
   std::atomic<std::int32_t> ranks;
 };
 
-// How far a rank is; written by itself, but for `claimed`.
-struct alignas(kLine) Progress {
-  std::atomic<std::uint32_t> arrived;                 // round
-  std::atomic<std::uint32_t> finished;                // round: it holds no task any more
-  std::array<std::atomic<std::uint32_t>, 2> claimed;  // tasks of its slice, by parity of the round
+// A round and a number below 2^32, changed as one.
+struct RoundCount {
+  std::atomic<std::uint64_t> value;
+  static constexpr std::uint64_t pack(std::uint32_t round, std::uint32_t count) {
+    return std::uint64_t{round} << 32U | count;
+  }
+  static constexpr std::uint32_t round_of(std::uint64_t value) {
+    return static_cast<std::uint32_t>(value >> 32U);
+  }
+  static constexpr std::uint32_t count_of(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
+};
+
+// How far a rank is with its tasks. Lines apart: others read `done` in each round, `claimed` only if late.
+struct Progress {
+  alignas(kLine) RoundCount done;     // tasks that this rank has done, own and others'
+  alignas(kLine) RoundCount claimed;  // tasks of its slice that somebody has begun
+  std::atomic<std::uint32_t> busy;    // 1: holds a task
 };
 
 // Messages up to this length travel in the publication itself.
 inline constexpr std::int64_t kInlineBytes = 8192;
 
-// What a rank brings to a round.
+// What a rank brings to a round. The first cache line says all but longer messages.
 struct alignas(kLine) Publication {
+  std::atomic<std::uint32_t> round;  // written last
   CommCall call;
   std::uint64_t in = 0;  // addresses as Area::publish gives them
   std::uint64_t out = 0;
-  alignas(64) std::array<std::byte, kInlineBytes> data;
+  std::array<std::byte, kInlineBytes> data;
 };
 
 // Messages from one rank to another: a queue of two posts.
@@ -97,9 +107,6 @@ struct alignas(kLine) Mailbox {
   std::atomic<std::uint32_t> posted;
   std::atomic<std::uint32_t> taken;
   std::array<Post, 2> posts;
-};
-struct alignas(kLine) Doorbell {
-  Bell bell;
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<RankStatus>::is_always_lock_free);

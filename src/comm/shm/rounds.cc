@@ -1,32 +1,34 @@
 #include "comm/shm/rounds.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 namespace meshtrain::shm {
 
-// Waits for ranks to arrive at this round, or to finish it.
+// Waits for ranks to arrive at this round, or to be done with it.
 class ShmCommunicator::RoundWatch final : public Watch {
  public:
-  RoundWatch(const ShmCommunicator& comm, std::atomic<std::uint32_t> Progress::*counter)
-      : comm_(comm), counter_(counter) {}
+  enum class For : std::uint8_t { kArrivals, kCompletion };
+  RoundWatch(const ShmCommunicator& comm, For what) : comm_(comm), for_(what) {}
   std::string operation() const override { return comm_.operation(); }
   std::vector<int> missing() const override {
-    std::vector<int> late = comm_.world_ranks_where(false, counter_);
-    // One may die between its mark and its count.
-    return late.empty() ? comm_.ranks() : late;
+    return for_ == For::kArrivals ? comm_.not_arrived() : comm_.not_done();
   }
   std::string standing() const override {
-    const std::vector<int> late = comm_.world_ranks_where(false, counter_);
-    const std::vector<int> there = comm_.world_ranks_where(true, counter_);
-    if (counter_ == &Progress::arrived)
-      return fmt::format("{} had arrived, {} had not", text_of(there), text_of(late));
-    return fmt::format("all had arrived, but {} had not done their part", text_of(late));
+    const std::vector<int> late = missing();
+    if (for_ == For::kCompletion)
+      return fmt::format("all had arrived, but {} had not done their part", text_of(late));
+    std::vector<int> there;
+    for (const int rank : comm_.ranks()) {
+      if (std::find(late.begin(), late.end(), rank) == late.end()) there.push_back(rank);
+    }
+    return fmt::format("{} had arrived, {} had not", text_of(there), text_of(late));
   }
 
  private:
   const ShmCommunicator& comm_;
-  std::atomic<std::uint32_t> Progress::*counter_;
+  For for_;
 };
 
 ShmCommunicator::ShmCommunicator(std::shared_ptr<Area> area, std::uint64_t offset, std::string name,
@@ -58,12 +60,20 @@ std::string ShmCommunicator::operation() const {
                      text_of(ranks()));
 }
 
-std::vector<int> ShmCommunicator::world_ranks_where(bool holds,
-                                                    std::atomic<std::uint32_t> Progress::*counter) const {
+std::vector<int> ShmCommunicator::not_arrived() const {
   std::vector<int> found;
   for (int k = 0; k < size(); ++k) {
-    const bool reached = (block_.progress(k).*counter).load() == round_;
-    if (reached == holds) found.push_back(ranks()[static_cast<std::size_t>(k)]);
+    if (!arrived(k)) found.push_back(ranks()[static_cast<std::size_t>(k)]);
+  }
+  return found;
+}
+
+std::vector<int> ShmCommunicator::not_done() const {
+  std::vector<int> found;
+  for (int k = 0; k < size(); ++k) {
+    const Progress& progress = block_.progress(k);
+    const bool done = RoundCount::round_of(progress.done.value.load()) == round_ && progress.busy.load() == 0;
+    if (!done) found.push_back(ranks()[static_cast<std::size_t>(k)]);
   }
   return found;
 }
@@ -76,25 +86,21 @@ void ShmCommunicator::begin_operation(const CommCall& call) {
 
 void ShmCommunicator::meet(std::uint64_t in, std::uint64_t out, std::span<const std::byte> data) {
   ++round_;
-  const std::uint32_t parity = round_ & 1U;
-  Publication& mine = block_.publication(rank(), parity);
+  Publication& mine = block_.publication(rank(), round_ & 1U);
   mine.call = call_;
   mine.in = in;
   mine.out = out;
   if (!data.empty()) std::memcpy(mine.data.data(), data.data(), data.size());
-  Progress& progress = block_.progress(rank());
-  progress.claimed[parity].store(0, std::memory_order_relaxed);
-  if (rank() == 0) block_.header().done[parity].tasks.word.store(0, std::memory_order_relaxed);
-  progress.arrived.store(round_, std::memory_order_relaxed);
+  block_.progress(rank()).claimed.value.store(RoundCount::pack(round_, 0), std::memory_order_relaxed);
+  mine.round.store(round_);
+  int next = 0;  // the first that may not have arrived
+  const auto all_arrived = [&] {
+    while (next < size() && arrived(next)) ++next;
+    return next == size();
+  };
   Bell& arrivals = block_.header().arrivals;
-  const std::uint32_t all = round_ * static_cast<std::uint32_t>(size());  // wraps as the counter does
-  if (arrivals.word.fetch_add(1) + 1 == all) {
-    ring(arrivals);
-  } else {
-    wait_for(*area_, arrivals, patience_, deadline_, RoundWatch(*this, &Progress::arrived), [&] {
-      return static_cast<std::int32_t>(arrivals.word.load(std::memory_order_acquire) - all) >= 0;
-    });
-  }
+  ring_if(arrivals, all_arrived);
+  wait_for(*area_, arrivals, patience_, deadline_, RoundWatch(*this, RoundWatch::For::kArrivals), all_arrived);
   check_calls();
 }
 
@@ -116,12 +122,32 @@ void ShmCommunicator::check_calls() {
   area_->fail_and_throw(text);
 }
 
-void ShmCommunicator::finish(std::uint32_t tasks_done, std::uint32_t tasks) {
-  block_.progress(rank()).finished.store(round_, std::memory_order_relaxed);
-  Bell& done = block_.header().done[round_ & 1U].tasks;
-  if (tasks_done > 0 && done.word.fetch_add(tasks_done) + tasks_done == tasks) return ring(done);
-  wait_for(*area_, done, patience_, deadline_, RoundWatch(*this, &Progress::finished),
-           [&] { return done.word.load(std::memory_order_acquire) == tasks; });
+std::uint32_t ShmCommunicator::claim(int slice, std::uint32_t count) const {
+  std::atomic<std::uint64_t>& claimed = block_.progress(slice).claimed.value;
+  std::uint64_t seen = claimed.load();
+  for (;;) {
+    // Its rank may be at the next round already: then this one is complete.
+    if (RoundCount::round_of(seen) != round_ || RoundCount::count_of(seen) >= count) return count;
+    if (claimed.compare_exchange_weak(seen, seen + 1)) return RoundCount::count_of(seen);
+  }
+}
+
+bool ShmCommunicator::complete(std::uint32_t tasks) const {
+  for (int k = 0; k < size(); ++k) {
+    const std::uint64_t done = block_.progress(k).done.value.load();
+    if (RoundCount::round_of(done) == round_) tasks -= RoundCount::count_of(done);
+  }
+  return tasks == 0;
+}
+
+void ShmCommunicator::report_done(std::uint32_t mine, std::uint32_t tasks) {
+  block_.progress(rank()).done.value.store(RoundCount::pack(round_, mine));
+  ring_if(block_.header().completion, [&] { return complete(tasks); });
+}
+
+void ShmCommunicator::wait_until_complete(std::uint32_t tasks) {
+  wait_for(*area_, block_.header().completion, patience_, deadline_,
+           RoundWatch(*this, RoundWatch::For::kCompletion), [&] { return complete(tasks); });
 }
 
 void ShmCommunicator::stage(const Pieces& in, const Range& range) {

@@ -8,24 +8,38 @@
 namespace meshtrain::shm {
 
 template <class Tasks>
-void ShmCommunicator::share(const Tasks& tasks) {
-  const std::uint32_t parity = round_ & 1U;
-  std::uint32_t total = 0;
-  std::uint32_t mine = 0;
-  for (int i = 0; i < size(); ++i) {
-    const int slice = (rank() + i) % size();
-    const auto count = static_cast<std::uint32_t>(tasks.count(slice));
-    total += count;
-    if (i > 0 && !tasks.reachable(slice)) continue;
-    std::atomic<std::uint32_t>& claimed = block_.progress(slice).claimed[parity];
-    while (claimed.load(std::memory_order_relaxed) < count) {
-      const std::uint32_t task = claimed.fetch_add(1, std::memory_order_relaxed);
-      if (task >= count) break;
-      tasks.run(slice, static_cast<std::int64_t>(task));
-      ++mine;
-    }
+std::uint32_t ShmCommunicator::do_tasks_of(int slice, std::uint32_t count, const Tasks& tasks) {
+  std::uint32_t done = 0;
+  for (std::uint32_t task = 0; (task = claim(slice, count)) < count; ++done) {
+    tasks.run(slice, static_cast<std::int64_t>(task));
   }
-  finish(mine, total);
+  return done;
+}
+
+template <class Tasks>
+void ShmCommunicator::share(const Tasks& tasks) {
+  const auto count = [&](int slice) { return static_cast<std::uint32_t>(tasks.count(slice)); };
+  std::uint32_t total = 0;
+  for (int k = 0; k < size(); ++k) total += count(k);
+  std::atomic<std::uint32_t>& busy = block_.progress(rank()).busy;
+  busy.store(1, std::memory_order_relaxed);
+  std::uint32_t mine = do_tasks_of(rank(), count(rank()), tasks);
+  busy.store(0, std::memory_order_relaxed);
+  report_done(mine, total);
+  // Looking for more takes the cache line of a rank that may be about to claim its own.
+  for (int i = 0; i < patience_.spins / 4; ++i) {
+    if (complete(total)) return;
+    pause_briefly();
+  }
+  busy.store(1, std::memory_order_relaxed);
+  std::uint32_t others = 0;
+  for (int i = 1; i < size(); ++i) {
+    const int slice = (rank() + i) % size();
+    if (tasks.reachable(slice)) others += do_tasks_of(slice, count(slice), tasks);
+  }
+  busy.store(0, std::memory_order_relaxed);
+  if (others > 0) report_done(mine + others, total);
+  wait_until_complete(total);
 }
 
 template <class Longest, class Body>

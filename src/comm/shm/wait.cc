@@ -26,8 +26,9 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 }  // namespace
 
 Patience Patience::among(int ranks) {
-  // Some tens of microseconds where each rank has a core; otherwise the cores belong to those who are late.
-  return ranks <= usable_cores() ? Patience{.spins = 1000, .yields = 4} : Patience{.spins = 0, .yields = 16};
+  // Where each rank has a core, a look costs less than a sleep; but somebody else may sit on that core, and
+  // then yielding finds out. Otherwise the cores belong to those who are late.
+  return ranks <= usable_cores() ? Patience{.spins = 100, .yields = 64} : Patience{.spins = 0, .yields = 16};
 }
 
 void pause_briefly() {
@@ -46,6 +47,7 @@ void sleep_on(Bell& bell, std::uint32_t seen, std::chrono::nanoseconds time) {
 
 void wake_sleepers(Bell& bell) noexcept {
   bell.sleeping.store(0);
+  bell.word.fetch_add(1);
   futex(bell.word, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr);
 }
 

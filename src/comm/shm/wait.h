@@ -23,10 +23,13 @@ void pause_briefly();
 void let_others_run();
 // Sleeps while `bell.word` is `seen`, for `time` at most.
 void sleep_on(Bell& bell, std::uint32_t seen, std::chrono::nanoseconds time);
+// Makes them look again.
 void wake_sleepers(Bell& bell) noexcept;
-// After each change of `bell.word` that somebody may wait for.
-inline void ring(Bell& bell) noexcept {
-  if (bell.sleeping.load() != 0) wake_sleepers(bell);
+// After a store, in sequentially consistent order, that somebody may wait for: either he saw it before he
+// slept, or this sees that he sleeps. Looks at holds() only then.
+template <class Holds>
+void ring_if(Bell& bell, const Holds& holds) {
+  if (bell.sleeping.load() != 0 && holds()) wake_sleepers(bell);
 }
 
 // What a wait is about. Ranks are world ranks.
@@ -47,7 +50,7 @@ class Watch {
   ~Watch() = default;
 };
 
-// Returns when done(), which looks at bell.word. Throws CommError.
+// Returns when done(), which whoever makes it true follows by ring_if. Throws CommError.
 template <class Done>
 void wait_for(Area& area, Bell& bell, const Patience& patience, std::chrono::nanoseconds deadline,
               const Watch& watch, const Done& done) {
@@ -64,9 +67,8 @@ void wait_for(Area& area, Bell& bell, const Patience& patience, std::chrono::nan
   const auto begin = Clock::now();
   auto next_look = kSlice;
   for (std::chrono::nanoseconds waited{0};;) {
-    // Whoever changes the word after this sees that somebody sleeps.
-    bell.sleeping.store(1);
     const std::uint32_t seen = bell.word.load();
+    bell.sleeping.store(1);
     if (done()) return;
     sleep_on(bell, seen, std::clamp(deadline - waited, std::chrono::nanoseconds{0}, kSlice));
     if (done()) return;
