@@ -31,8 +31,8 @@ std::string_view name_of(Traffic traffic) {
 }
 
 std::string_view name_of(CommOp op) {
-  constexpr std::array<std::string_view, 7> kNames = {"barrier",    "broadcast",  "all-reduce", "reduce-scatter",
-                                                      "all-gather", "all-to-all", "exchange"};
+  constexpr std::array<std::string_view, 7> kNames = {
+      "barrier", "broadcast", "all-reduce", "reduce-scatter", "all-gather", "all-to-all", "exchange"};
   return kNames[static_cast<std::size_t>(op)];
 }
 
@@ -109,7 +109,8 @@ void Communicator::all_to_all(const Tensor& in, std::span<const std::int64_t> se
   check_flat(in, "all-to-all takes contiguous tensors");
   check_flat(out, "all-to-all takes contiguous tensors");
   const auto ranks = static_cast<std::size_t>(size());
-  check(send_counts.size() == ranks && receive_counts.size() == ranks, "all-to-all takes a count for each rank");
+  check(send_counts.size() == ranks && receive_counts.size() == ranks,
+        "all-to-all takes a count for each rank");
   check(sum_of(send_counts) == in.numel() && sum_of(receive_counts) == out.numel(),
         "all-to-all counts that are not those of its tensors");
   check(in.dtype() == out.dtype(), "all-to-all of unlike tensors");
