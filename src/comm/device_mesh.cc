@@ -22,7 +22,8 @@ DeviceMesh::DeviceMesh(std::vector<MeshAxis> axes, int world_rank, int world_siz
 }
 
 std::size_t DeviceMesh::index_of(std::string_view axis) const {
-  const auto found = std::find_if(axes_.begin(), axes_.end(), [&](const MeshAxis& a) { return a.name == axis; });
+  const auto found =
+      std::find_if(axes_.begin(), axes_.end(), [&](const MeshAxis& a) { return a.name == axis; });
   check(found != axes_.end(), "a mesh axis that is not there");
   return static_cast<std::size_t>(found - axes_.begin());
 }

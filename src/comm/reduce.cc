@@ -1,5 +1,6 @@
 #include "comm/reduce.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -100,12 +101,17 @@ HWY_INLINE hn::Vec<D> load(D d, const std::byte* p) {
 
 template <class T, class D>
 HWY_INLINE void store(hn::Vec<D> v, D d, std::byte* p, bool streaming) {
+  const auto put = [streaming](auto value, auto tag, auto* to) HWY_ATTR {
+    if (streaming) {
+      hn::Stream(value, tag, to);
+    } else {
+      hn::StoreU(value, tag, to);
+    }
+  };
   if constexpr (kIsHalf<T>) {
-    hn::StoreU(narrow(d, T(), v), Bits16<D>(), reinterpret_cast<std::uint16_t*>(p));
-  } else if (streaming) {
-    hn::Stream(v, d, reinterpret_cast<T*>(p));
+    put(narrow(d, T(), v), Bits16<D>(), reinterpret_cast<std::uint16_t*>(p));
   } else {
-    hn::StoreU(v, d, reinterpret_cast<T*>(p));
+    put(v, d, reinterpret_cast<T*>(p));
   }
 }
 
@@ -224,6 +230,15 @@ void ReduceElements(const ReduceJob& job, std::int64_t count, DType dtype, Reduc
   }
 }
 
+// `to` on a multiple of 64, `bytes` too.
+void StreamBytes(const std::byte* from, std::byte* to, std::int64_t bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  constexpr auto kStep = static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<std::uint8_t>()));
+  const auto* in = reinterpret_cast<const std::uint8_t*>(from);
+  auto* out = reinterpret_cast<std::uint8_t*>(to);
+  for (std::int64_t i = 0; i < bytes; i += kStep) hn::Stream(hn::LoadU(d, in + i), d, out + i);
+}
+
 }  // namespace meshtrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -231,22 +246,39 @@ HWY_AFTER_NAMESPACE();
 namespace meshtrain {
 
 HWY_EXPORT(ReduceElements);
+HWY_EXPORT(StreamBytes);
+
+namespace {
+
+constexpr std::int64_t kStreamUnit = 64;
+
+bool can_stream(const std::byte* to) {
+  return std::bit_cast<std::uintptr_t>(to) % kStreamUnit == 0;
+}
+
+}  // namespace
+
+void copy_bytes(const std::byte* from, std::byte* to, std::int64_t bytes, Stores stores) {
+  if (bytes <= 0 || from == to) return;
+  std::int64_t done = 0;
+  if (stores == Stores::kStreaming && can_stream(to)) {
+    done = bytes / kStreamUnit * kStreamUnit;
+    HWY_DYNAMIC_DISPATCH(StreamBytes)(from, to, done);
+    hwy::FlushStream();
+  }
+  std::memcpy(to + done, from + done, static_cast<std::size_t>(bytes - done));
+}
 
 void reduce(std::span<const std::byte* const> in, std::span<std::byte* const> out, std::int64_t count,
             DType dtype, ReduceOp op, Stores stores) {
   if (in.size() == 1) {
-    for (std::byte* to : out) {
-      if (to != in[0] && count > 0) std::memcpy(to, in[0], static_cast<std::size_t>(count * size_of(dtype)));
-    }
+    for (std::byte* to : out) copy_bytes(in[0], to, count * size_of(dtype), stores);
     return;
   }
-  ReduceJob job{
-      .in = in, .out = out, .average = op == ReduceOp::kAvg, .streaming = stores == Stores::kStreaming};
-  for (const std::byte* to : out) {
-    if (std::bit_cast<std::uintptr_t>(to) % 64 != 0) job.streaming = false;
-  }
+  const bool streaming = stores == Stores::kStreaming && std::all_of(out.begin(), out.end(), can_stream);
+  const ReduceJob job{.in = in, .out = out, .average = op == ReduceOp::kAvg, .streaming = streaming};
   HWY_DYNAMIC_DISPATCH(ReduceElements)(job, count, dtype, op);
-  if (job.streaming) hwy::FlushStream();
+  if (streaming) hwy::FlushStream();
 }
 
 }  // namespace meshtrain

@@ -21,4 +21,7 @@ enum class Stores : std::uint8_t { kCached, kStreaming };
 void reduce(std::span<const std::byte* const> in, std::span<std::byte* const> out, std::int64_t count,
             DType dtype, ReduceOp op, Stores stores = Stores::kCached);
 
+// Nothing if they are the same; otherwise they do not overlap.
+void copy_bytes(const std::byte* from, std::byte* to, std::int64_t bytes, Stores stores = Stores::kCached);
+
 }  // namespace meshtrain

@@ -19,6 +19,7 @@ class Bucket {
     bytes_ += store_.unit_gradients(unit).bytes();
     return bytes_ >= limit_;
   }
+  bool empty() const { return units_.empty(); }
   // What it holds, in the order in which it came; it is empty then.
   std::vector<int> take() {
     bytes_ = 0;

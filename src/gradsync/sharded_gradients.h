@@ -2,7 +2,6 @@
 // first write of its backward pass until they are reduced, at each micro-step.
 #pragma once
 
-#include <deque>
 #include <optional>
 
 #include "gradsync/grad_sync.h"

@@ -134,8 +134,8 @@ class Supervisor {
     }
   }
 
-  // The whole life of a rank's process.
-  [[noreturn]] void run_rank(int rank) {
+  // The whole life of a rank's process; nothing of it gets out into the copy of the supervisor.
+  [[noreturn]] void run_rank(int rank) noexcept {
     int status = EXIT_FAILURE;
     setpgid(0, 0);  // Ctrl-C reaches the supervisor alone
     prctl(PR_SET_PDEATHSIG, SIGKILL);

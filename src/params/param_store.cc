@@ -104,7 +104,8 @@ void ParamStore::allocate(Device& device, const Memory& memory) {
   }
   std::int64_t tied_elements = 0;
   for (const TiedUse& use : tied_) tied_elements += round_up(use.shape.numel(), kAlignElements);
-  tied_gradients_ = device.allocate(tied_elements * size_of(memory.gradients), MemoryCategory::kGradients);
+  // Not the gradient of a parameter yet: a part of one.
+  tied_gradients_ = device.allocate(tied_elements * size_of(memory.gradients), MemoryCategory::kWorkspace);
   tied_elements = 0;
   for (std::size_t i = 0; i < tied_.size(); ++i) {
     tied_use_gradients_[i] = flat_in(tied_gradients_, memory.gradients, tied_elements, tied_[i].shape.numel());

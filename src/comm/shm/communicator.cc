@@ -1,7 +1,6 @@
 #include "comm/shm/communicator.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/round_up.h"
 #include "comm/reduce.h"
@@ -15,8 +14,11 @@ constexpr std::int64_t kTaskBytes = std::int64_t{512} << 10U;
 // A slice is worth another rank's attention from here on.
 constexpr std::int64_t kLeastSlice = 2048;
 
-void copy_bytes(const std::byte* from, std::byte* to, std::int64_t bytes) {
-  if (bytes > 0 && from != to) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+// Results of all ranks together that do not stay in caches until somebody reads them.
+constexpr std::int64_t kStreamBytes = std::int64_t{8} << 20U;
+
+Stores stores_for(std::int64_t bytes_written) {
+  return bytes_written >= kStreamBytes ? Stores::kStreaming : Stores::kCached;
 }
 
 std::byte* bytes_of(const Tensor& tensor) {
@@ -58,6 +60,7 @@ void ShmCommunicator::do_broadcast(const CommCall& call, const Tensor& data) {
       [&](const Range& range) {
         const std::byte* from = source(call.root, 0, 0, range);
         constexpr std::int64_t kChunk = kTaskBytes / 2;
+        const Stores stores = stores_for(range.bytes() * (size() - 1));
         share(Tasks{
             [&](int slice) { return slice == call.root ? 0 : pieces(range.bytes(), kChunk); },
             [&](int slice) { return output_of(slice) != nullptr; },
@@ -65,7 +68,7 @@ void ShmCommunicator::do_broadcast(const CommCall& call, const Tensor& data) {
               std::byte* to =
                   (slice == rank() ? bytes_of(data) : output_of(slice)) + range.begin * range.element;
               const std::int64_t begin = task * kChunk;
-              copy_bytes(from + begin, to + begin, std::min(kChunk, range.bytes() - begin));
+              copy_bytes(from + begin, to + begin, std::min(kChunk, range.bytes() - begin), stores);
             },
         });
       });
@@ -86,13 +89,16 @@ void ShmCommunicator::do_all_reduce(const CommCall& call, const Tensor& in, cons
       [&](const Range& range) {
         out_.clear();
         bool any_staged = false;
+        bool in_place = false;
         for (int k = 0; k < size(); ++k) {
           in_[k] = source(k, 0, 0, range);
           std::byte* to = output_of(k);
           any_staged |= to == nullptr;
+          in_place |= of(k).in == of(k).out;
           if (to != nullptr) out_.push_back(to + range.begin * range.element);
         }
         if (any_staged) out_.push_back(block_.results());
+        const Stores stores = in_place ? Stores::kCached : stores_for(range.bytes() * size());
         const std::int64_t buffers = size() + static_cast<std::int64_t>(out_.size());
         const std::int64_t chunk = std::max(kLeastSlice, kTaskBytes / buffers) / 64 * 64;
         const std::int64_t slice_bytes = round_up(std::max(pieces(range.bytes(), size()), kLeastSlice), 64);
@@ -106,7 +112,7 @@ void ShmCommunicator::do_all_reduce(const CommCall& call, const Tensor& in, cons
               const std::int64_t end = std::min(begin + chunk, begin_of(slice + 1));
               for (std::size_t k = 0; k < in_.size(); ++k) task_in_[k] = in_[k] + begin;
               for (std::size_t m = 0; m < out_.size(); ++m) task_out_[m] = out_[m] + begin;
-              reduce(task_in_, task_out_, (end - begin) / range.element, call.dtype, call.reduce);
+              reduce(task_in_, task_out_, (end - begin) / range.element, call.dtype, call.reduce, stores);
             },
         });
         if (output_of(rank()) == nullptr) {
@@ -139,8 +145,10 @@ void ShmCommunicator::do_reduce_scatter(const CommCall& call, const Tensor& in, 
               for (int k = 0; k < size(); ++k)
                 task_in_[k] = source(k, slice, slice * call.count, range) + begin;
               std::byte* to = slice == rank() ? bytes_of(out) : output_of(slice);
-              const std::array<std::byte*, 1> task_out = {to + range.begin * range.element + begin};
-              reduce(task_in_, task_out, bytes / range.element, call.dtype, call.reduce);
+              to += range.begin * range.element + begin;
+              const bool in_place = to == task_in_[slice];
+              reduce(task_in_, {&to, 1}, bytes / range.element, call.dtype, call.reduce,
+                     in_place ? Stores::kCached : stores_for(range.bytes() * size()));
             },
         });
       });
@@ -160,6 +168,7 @@ void ShmCommunicator::do_all_gather(const CommCall& call, const Tensor& in, cons
       [&](const Range& range) {
         constexpr std::int64_t kChunk = kTaskBytes / 2;
         const std::int64_t chunks = pieces(range.bytes(), kChunk);
+        const Stores stores = stores_for(range.bytes() * size() * size());
         share(Tasks{
             [&](int) { return size() * chunks; },
             [&](int slice) { return output_of(slice) != nullptr; },
@@ -170,7 +179,7 @@ void ShmCommunicator::do_all_gather(const CommCall& call, const Tensor& in, cons
               std::byte* to = slice == rank() ? bytes_of(out) : output_of(slice);
               copy_bytes(source(from, 0, 0, range) + begin,
                          to + (from * call.count + range.begin) * range.element + begin,
-                         std::min(kChunk, range.bytes() - begin));
+                         std::min(kChunk, range.bytes() - begin), stores);
             },
         });
       });

@@ -42,7 +42,7 @@ class ShmCommunicator::Exchange final : public Watch {
   }
 
   std::string operation() const override {
-    return fmt::format("exchange {} of rank {} in group \"{}\" ({})", comm_.exchanges_, world(comm_.rank()),
+    return fmt::format("exchange (number {} of rank {}, of group \"{}\", {})", comm_.exchanges_, world(comm_.rank()),
                        comm_.name(), text_of(comm_.ranks()));
   }
   std::vector<int> missing() const override {

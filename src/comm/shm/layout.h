@@ -85,7 +85,7 @@ struct Progress {
 };
 
 // Messages up to this length travel in the publication itself.
-inline constexpr std::int64_t kInlineBytes = 8192;
+inline constexpr std::int64_t kInlineBytes = 1024;
 
 // What a rank brings to a round. The first cache line says all but longer messages.
 struct alignas(kLine) Publication {

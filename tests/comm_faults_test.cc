@@ -1,0 +1,476 @@
+// What the shm engine does when ranks die, stop, leave, disagree or are told to give up: an error on every
+// rank, which says what happened, never a hang.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/engines.h"
+#include "comm_ranks.h"
+
+namespace meshtrain {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Lines = std::vector<std::string>;
+using testing::RankProcess;
+
+// One call of each collective on `count` floats a rank. In the exchange everybody talks to everybody.
+class Calls {
+ public:
+  Calls(World& world, Communicator& comm, std::int64_t count)
+      : comm_(comm), count_(count), device_(world.make_device()) {
+    const std::int64_t bytes = 2 * count * comm.size() * 4;
+    buffer_ = device_->allocate(bytes, MemoryCategory::kCommunication);
+  }
+
+  void run(CommOp op) {
+    const std::int64_t all = count_ * comm_.size();
+    const std::vector<std::int64_t> even(static_cast<std::size_t>(comm_.size()), count_);
+    switch (op) {
+      case CommOp::kBarrier:
+        return comm_.barrier();
+      case CommOp::kBroadcast:
+        return comm_.broadcast(at(0, count_), 0);
+      case CommOp::kAllReduce:
+        return comm_.all_reduce(at(0, count_), at(all, count_), ReduceOp::kSum);
+      case CommOp::kReduceScatter:
+        return comm_.reduce_scatter(at(0, all), at(all, count_), ReduceOp::kSum);
+      case CommOp::kAllGather:
+        return comm_.all_gather(at(all, count_), at(0, all));
+      case CommOp::kAllToAll:
+        return comm_.all_to_all(at(0, all), even, at(all, all), even);
+      case CommOp::kExchange: {
+        std::vector<Transfer> sends, receives;
+        for (int peer = 0; peer < comm_.size(); ++peer) {
+          sends.push_back({peer, at(peer * count_, count_)});
+          receives.push_back({peer, at(all + peer * count_, count_)});
+        }
+        return comm_.exchange(sends, receives);
+      }
+    }
+  }
+
+ private:
+  Tensor at(std::int64_t begin, std::int64_t count) const {
+    return tensor_in(buffer_, begin * 4, DType::kF32, {count});
+  }
+
+  Communicator& comm_;
+  std::int64_t count_;
+  std::unique_ptr<Device> device_;
+  Buffer buffer_;
+};
+
+constexpr std::array<CommOp, 7> kAllOps = {CommOp::kBarrier,       CommOp::kBroadcast, CommOp::kAllReduce,
+                                           CommOp::kReduceScatter, CommOp::kAllGather, CommOp::kAllToAll,
+                                           CommOp::kExchange};
+
+std::vector<int> all_of(const World& world) {
+  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+void expect_contains(const Lines& lines, const std::vector<std::string>& parts) {
+  ASSERT_EQ(lines.size(), 1U);
+  for (const std::string& part : parts) {
+    EXPECT_NE(lines[0].find(part), std::string::npos) << "no \"" << part << "\" in: " << lines[0];
+  }
+}
+
+// Calls `op` for ever, which ends with an exception.
+testing::RankBody loop_of(CommOp op, std::int64_t count) {
+  return [=](World& world) {
+    const auto comm = world.group("all", all_of(world));
+    Calls calls(world, *comm, count);
+    for (;;) calls.run(op);
+    return Lines();
+  };
+}
+
+class EachCollective : public ::testing::TestWithParam<CommOp> {};
+INSTANTIATE_TEST_SUITE_P(Faults, EachCollective, ::testing::ValuesIn(kAllOps), [](const auto& p) {
+  std::string name(name_of(p.param));
+  std::erase(name, '-');
+  return name;
+});
+
+// Three ranks; a signal for rank 1 while they work.
+class Ranks3 {
+ public:
+  Ranks3(const testing::RankBody& body, std::chrono::milliseconds deadline)
+      : area_(ShmArea::create(3, ShmArea::Ranks::kProcesses)) {
+    for (int rank = 0; rank < 3; ++rank) processes_.emplace_back(*area_, rank, WorldOptions{deadline}, body);
+  }
+  RankProcess& operator[](std::size_t rank) { return processes_[rank]; }
+  ShmArea& area() { return *area_; }
+
+ private:
+  std::shared_ptr<ShmArea> area_;
+  std::vector<RankProcess> processes_;
+};
+
+constexpr std::chrono::milliseconds kLong{60'000};
+
+TEST_P(EachCollective, NamesARankThatIsKilledInside) {
+  // Short and long calls, so that it dies in different places.
+  for (const std::int64_t count : {100, 100'000}) {
+    Ranks3 ranks(loop_of(GetParam(), count), kLong);
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    ranks[1].signal(SIGKILL);
+    const auto killed = Clock::now();
+    for (const std::size_t rank : {0U, 2U}) expect_contains(ranks[rank].finish(), {"rank 1 died during"});
+    EXPECT_LT(Clock::now() - killed, std::chrono::seconds(2));
+    expect_contains(ranks[1].finish(), {"ended by signal 9"});
+  }
+}
+
+TEST_P(EachCollective, NamesARankThatDiesBefore) {
+  const CommOp op = GetParam();
+  Ranks3 ranks(
+      [op](World& world) {
+        const auto comm = world.group("all", all_of(world));
+        Calls calls(world, *comm, 1000);
+        calls.run(op);
+        if (world.rank() == 1) raise(SIGKILL);
+        const auto begin = Clock::now();
+        try {
+          for (;;) calls.run(op);
+        } catch (const CommError& e) {
+          if (Clock::now() - begin > std::chrono::seconds(2)) return Lines{"it took long"};
+          return Lines{e.what()};
+        }
+      },
+      kLong);
+  for (const std::size_t rank : {0U, 2U}) {
+    expect_contains(ranks[rank].finish(), {"rank 1 died during", name_of(op).data(), "of group \"all\""});
+  }
+}
+
+TEST_P(EachCollective, SaysWhoWaitsForAStoppedRank) {
+  Ranks3 ranks(loop_of(GetParam(), 1000), std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  ranks[1].signal(SIGSTOP);
+  for (const std::size_t rank : {0U, 2U}) {
+    const Lines lines = ranks[rank].finish();
+    expect_contains(lines, {"did not finish within 0.5 s", "rank 1", name_of(GetParam()).data()});
+  }
+  // It comes back to a world that has failed.
+  ranks[1].signal(SIGCONT);
+  expect_contains(ranks[1].finish(), {"did not finish within 0.5 s"});
+}
+
+TEST(Faults, DeadlineNamesTheOperationAndWhoHadArrived) {
+  const auto failures = testing::run_processes(3, {std::chrono::milliseconds(300)}, [](World& world) {
+    const auto comm = world.group("dp", all_of(world));
+    Calls calls(world, *comm, 4);
+    calls.run(CommOp::kBarrier);
+    if (world.rank() == 1) {
+      // Alive, but elsewhere.
+      try {
+        for (;;) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          world.group("alone", {1});
+        }
+      } catch (const CommError& e) {
+        return Lines{e.what()};
+      }
+    }
+    calls.run(CommOp::kAllReduce);
+    return Lines();
+  });
+  for (const Lines& lines : failures) {
+    expect_contains(lines, {"all-reduce sum of 4 fp32 (operation 2 of group \"dp\", ranks 0 1 2)",
+                            "did not finish within 0.3 s: ranks 0 2 had arrived, rank 1 had not"});
+  }
+}
+
+TEST(Faults, DeadlineOfAnExchangeNamesThePair) {
+  const auto failures = testing::run_threads(2, {std::chrono::milliseconds(300)}, [](World& world) {
+    const auto comm = world.group("pp", all_of(world));
+    std::array<float, 8> data{};
+    if (world.rank() == 0) {
+      const Transfer receive{1, Tensor(data.data(), DType::kF32, {8})};
+      comm->exchange({}, {&receive, 1});
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    return Lines();
+  });
+  expect_contains(failures[0], {"exchange (number 1 of rank 0, of group \"pp\", ranks 0 1)", "did not finish within 0.3 s",
+                                "rank 1 had not sent message 1 of 1 (8 fp32)"});
+}
+
+TEST(Faults, GroupThatARankDoesNotMake) {
+  const auto failures = testing::run_threads(3, {std::chrono::milliseconds(300)}, [](World& world) {
+    if (world.rank() != 2) world.group("tp", {0, 1, 2});
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    return Lines();
+  });
+  for (const int rank : {0, 1}) {
+    expect_contains(failures[rank], {"the making of group \"tp\"", "ranks 0 1 had arrived, rank 2 had not"});
+  }
+}
+
+struct Mismatch {
+  std::string name;
+  std::string common;  // as to_string has it
+  std::string odd;
+  std::function<void(Communicator&, Tensor, bool odd)> call;
+};
+
+TEST(Faults, UnlikeCallsAreShownOnEveryRank) {
+  const auto as = [](const Tensor& t, DType dtype, std::int64_t count) {
+    return Tensor(t.raw(), dtype, {count});
+  };
+  const std::vector<Mismatch> mismatches = {
+      {"operation", "barrier", "broadcast of 3 fp32 from rank 0",
+       [&](Communicator& c, Tensor t, bool odd) { odd ? c.broadcast(as(t, DType::kF32, 3), 0) : c.barrier(); }},
+      {"root", "broadcast of 3 fp32 from rank 0", "broadcast of 3 fp32 from rank 1",
+       [&](Communicator& c, Tensor t, bool odd) { c.broadcast(as(t, DType::kF32, 3), odd ? 1 : 0); }},
+      {"count", "all-reduce sum of 600 fp32", "all-reduce sum of 3 fp32",
+       [&](Communicator& c, Tensor t, bool odd) {
+         const Tensor data = as(t, DType::kF32, odd ? 3 : 600);
+         c.all_reduce(data, data, ReduceOp::kSum);
+       }},
+      {"dtype", "all-reduce sum of 600 int32", "all-reduce sum of 600 fp32",
+       [&](Communicator& c, Tensor t, bool odd) {
+         const Tensor data = as(t, odd ? DType::kF32 : DType::kI32, 600);
+         c.all_reduce(data, data, ReduceOp::kSum);
+       }},
+      {"reduction", "reduce-scatter max of 200 fp32", "reduce-scatter min of 200 fp32",
+       [&](Communicator& c, Tensor t, bool odd) {
+         c.reduce_scatter(as(t, DType::kF32, 600), as(t, DType::kF32, 600).slice(0, 200 * c.rank(), 200),
+                          odd ? ReduceOp::kMin : ReduceOp::kMax);
+       }},
+      {"gathered count", "all-gather of 2 fp32", "all-gather of 200 fp32",
+       [&](Communicator& c, Tensor t, bool odd) {
+         const std::int64_t n = odd ? 200 : 2;
+         c.all_gather(as(t, DType::kF32, n), as(t, DType::kF32, 3 * n));
+       }},
+      {"all-to-all dtype", "all-to-all of fp32", "all-to-all of bf16",
+       [&](Communicator& c, Tensor t, bool odd) {
+         const std::array<std::int64_t, 3> counts = {1, 1, 1};
+         const Tensor data = as(t, odd ? DType::kBF16 : DType::kF32, 3);
+         c.all_to_all(data, counts, data, counts);
+       }},
+  };
+  for (const Mismatch& m : mismatches) {
+    SCOPED_TRACE(m.name);
+    const auto failures = testing::run_threads(3, {kLong}, [&](World& world) {
+      const auto comm = world.group("g", {2, 1, 0});
+      std::vector<float> data(2000);
+      comm->barrier();
+      m.call(*comm, Tensor(data.data(), DType::kF32, {2000}), world.rank() == 1);
+      return Lines();
+    });
+    for (const Lines& lines : failures) {
+      expect_contains(lines, {"the ranks of group \"g\" differ in operation 2", "ranks 2 0 called " + m.common,
+                              "rank 1 called " + m.odd});
+    }
+  }
+}
+
+TEST(Faults, UnlikeCountsOfAnAllToAllNameBothRanks) {
+  for (const auto run : {testing::run_threads, testing::run_processes}) {
+    const auto failures = run(3, {kLong}, [](World& world) {
+      const auto comm = world.group("ep", all_of(world));
+      std::vector<float> in(6), out(7);
+      const std::array<std::int64_t, 3> counts = {2, 2, 2};
+      std::array<std::int64_t, 3> receive = counts;
+      if (world.rank() == 2) receive[0] = 3;
+      comm->all_to_all(Tensor(in.data(), DType::kF32, {6}), counts,
+                       Tensor(out.data(), DType::kF32, {world.rank() == 2 ? 7 : 6}), receive);
+      return Lines();
+    });
+    for (const Lines& lines : failures) {
+      expect_contains(lines, {"all-to-all", "rank 0 sends 2 elements to rank 2, which expects 3"});
+    }
+  }
+}
+
+TEST(Faults, UnlikeMessagesOfAnExchangeNameBothRanks) {
+  const auto failures = testing::run_processes(2, {kLong}, [](World& world) {
+    const auto comm = world.group("pp", all_of(world));
+    std::vector<float> data(8);
+    const Transfer transfer{1 - world.rank(), Tensor(data.data(), DType::kF32, {world.rank() == 0 ? 8 : 4})};
+    if (world.rank() == 0) {
+      comm->exchange({&transfer, 1}, {});
+    } else {
+      comm->exchange({}, {&transfer, 1});
+    }
+    return Lines();
+  });
+  for (const Lines& lines : failures) {
+    expect_contains(lines, {"rank 0 sends 8 fp32 to rank 1, which expects 4 fp32"});
+  }
+}
+
+TEST(Faults, RankThatLeavesIsNamed) {
+  for (const auto run : {testing::run_threads, testing::run_processes}) {
+    const auto failures = run(3, {kLong}, [](World& world) {
+      const auto comm = world.group("all", all_of(world));
+      comm->barrier();
+      if (world.rank() == 2) return Lines();
+      comm->barrier();
+      return Lines{"no error"};
+    });
+    for (const int rank : {0, 1}) expect_contains(failures[rank], {"rank 2 left the run during barrier"});
+    EXPECT_TRUE(failures[2].empty());
+  }
+}
+
+// Every call of this world throws the first reason, also on groups that the fault did not touch.
+TEST(Faults, AfterAnErrorTheWorldOnlyThrows) {
+  const auto failures = testing::run_threads(2, {kLong}, [](World& world) {
+    const auto comm = world.group("all", all_of(world));
+    const auto alone = world.group("alone", {world.rank()});
+    Calls calls(world, *comm, 10);
+    Calls own(world, *alone, 10);
+    Lines unexpected;
+    const auto expect_error = [&](const std::function<void()>& call) {
+      try {
+        call();
+        unexpected.emplace_back("no error");
+      } catch (const CommError& e) {
+        if (std::string(e.what()).find("differ in operation 1") == std::string::npos)
+          unexpected.emplace_back(e.what());
+      }
+    };
+    expect_error([&] { calls.run(world.rank() == 0 ? CommOp::kBarrier : CommOp::kAllReduce); });
+    for (const CommOp op : kAllOps) {
+      expect_error([&] { calls.run(op); });
+      expect_error([&] { own.run(op); });
+    }
+    expect_error([&] { world.group("new", {world.rank()}); });
+    return unexpected;
+  });
+  for (const Lines& lines : failures) EXPECT_EQ(lines, Lines());
+}
+
+TEST_P(EachCollective, AbortFreesEveryRank) {
+  const CommOp op = GetParam();
+  // Rank 2 never comes; rank 0's own thread gives up.
+  const auto body = [op](World& world) {
+    const auto comm = world.group("all", all_of(world));
+    if (world.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      world.abort("rank 2 has no more disk");
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      return Lines();
+    }
+    Calls(world, *comm, 100'000).run(op);
+    return Lines{"no error"};
+  };
+  for (const auto run : {testing::run_threads, testing::run_processes}) {
+    const auto begin = Clock::now();
+    const auto failures = run(3, {kLong}, body);
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+    for (const int rank : {0, 1}) EXPECT_EQ(failures[rank], Lines{"rank 2 has no more disk"});
+  }
+}
+
+TEST(Faults, SupervisorAborts) {
+  Ranks3 ranks(loop_of(CommOp::kAllReduce, 1000), kLong);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  ranks.area().abort("enough");
+  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank].finish(), Lines{"enough"});
+}
+
+TEST(Faults, NothingIsLeftBehind) {
+  const auto shared_files = [] {
+    Lines names;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.push_back(entry.path());
+    std::sort(names.begin(), names.end());
+    return names;
+  };
+  const Lines before = shared_files();
+  Ranks3 ranks(loop_of(CommOp::kAllReduce, 100'000), kLong);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(shared_files(), before);
+  for (std::size_t rank = 0; rank < 3; ++rank) ranks[rank].signal(SIGKILL);
+  for (std::size_t rank = 0; rank < 3; ++rank) ranks[rank].finish();
+  EXPECT_EQ(shared_files(), before);
+}
+
+TEST(Faults, RanksThatCannotBe) {
+  EXPECT_THROW(ShmArea::create(0, ShmArea::Ranks::kThreads), UserError);
+  EXPECT_THROW(ShmArea::create(100'000, ShmArea::Ranks::kProcesses), UserError);
+  const auto area = ShmArea::create(2, ShmArea::Ranks::kThreads);
+  const auto world = area->join(1, {});
+  EXPECT_THROW(area->join(1, {}), UserError);
+  EXPECT_THROW(world->group("g", {0}), std::logic_error);
+  EXPECT_THROW(world->group("g", {1, 1}), std::logic_error);
+  EXPECT_THROW(world->group("g", {1, 2}), std::logic_error);
+}
+
+// --- Rendezvous. ---
+
+struct Guest {
+  int rank;
+  int ranks;
+};
+
+std::vector<Lines> meet(const std::string& name, const std::vector<Guest>& guests,
+                        std::chrono::milliseconds deadline) {
+  const std::string unique = name + std::to_string(getpid());
+  std::vector<RankProcess> processes;
+  for (const Guest& guest : guests) {
+    processes.emplace_back([=]() -> Lines {
+      try {
+        const auto area = ShmArea::rendezvous(unique, guest.rank, guest.ranks, {deadline});
+        return testing::run_rank(*area, guest.rank, {deadline}, [](World& world) {
+          const auto comm = world.group("all", all_of(world));
+          Calls calls(world, *comm, 50'000);
+          for (const CommOp op : kAllOps) calls.run(op);
+          return Lines();
+        });
+      } catch (const CommError& e) {
+        return {e.what()};
+      }
+    });
+  }
+  std::vector<Lines> lines;
+  for (RankProcess& process : processes) lines.push_back(process.finish());
+  return lines;
+}
+
+TEST(Rendezvous, StrangersMeetInAnyOrder) {
+  for (const std::vector<Guest>& guests :
+       {std::vector<Guest>{{2, 3}, {1, 3}, {0, 3}}, {{0, 3}, {2, 3}, {1, 3}}, {{0, 1}}}) {
+    for (const Lines& lines : meet("any-order", guests, kLong)) EXPECT_EQ(lines, Lines());
+  }
+}
+
+TEST(Rendezvous, NamesTheRanksThatDoNotCome) {
+  const auto lines = meet("absent", {{0, 4}, {2, 4}}, std::chrono::milliseconds(300));
+  for (const Lines& of_rank : lines) expect_contains(of_rank, {"within 0.3 s", "come"});
+  expect_contains(lines[0], {"ranks 1 3 did not come"});
+  expect_contains(meet("no-host", {{1, 2}}, std::chrono::milliseconds(300))[0],
+                  {"rank 0 did not come within 0.3 s"});
+}
+
+TEST(Rendezvous, RefusesRanksThatDoNotFit) {
+  const auto duplicate = meet("twice", {{0, 3}, {1, 3}, {1, 3}}, kLong);
+  for (const Lines& lines : duplicate) expect_contains(lines, {"rank 1 came twice"});
+  const auto unlike = meet("unlike", {{0, 2}, {1, 3}}, kLong);
+  for (const Lines& lines : unlike) expect_contains(lines, {"rank 1 expects 3 ranks, rank 0 expects 2"});
+}
+
+TEST(Rendezvous, OneHostAName) {
+  const auto lines = meet("hosts", {{0, 2}, {0, 2}}, std::chrono::milliseconds(500));
+  const auto taken = [](const Lines& of_rank) {
+    return of_rank.at(0).find("the name is taken") != std::string::npos;
+  };
+  EXPECT_TRUE(taken(lines[0]) != taken(lines[1]));
+}
+
+}  // namespace
+}  // namespace meshtrain
