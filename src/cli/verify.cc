@@ -54,7 +54,7 @@ std::string difference_text(double difference) {
 }
 
 void print(const std::vector<MeshResult>& results) {
-  std::size_t width = 20;
+  std::size_t width = 32;
   for (const MeshResult& result : results) width = std::max(width, result.name.size());
   fmt::print("{:<{}} {:>12} {:>12} {:>10} {:>10} {:>10}\n", "mesh", width, "last loss", "last norm",
              "loss diff", "norm diff", "state diff");
