@@ -25,7 +25,7 @@ void add_train(CLI::App& app) {
   command->callback([arguments] {
     install_stop_handler();
     arguments->options.stop_requested = stop_requested;
-    run_on_ranks(load(arguments->config), arguments->ranks,
+    run_on_ranks(load(arguments->config, arguments->ranks), arguments->ranks,
                  [&](const Config& config, World& world) { run_training(config, arguments->options, world); });
   });
 }
