@@ -111,6 +111,7 @@ class Process {
     waitpid(child_, nullptr, 0);
   }
 
+  pid_t pid() const { return child_; }
   void signal(int number) const { kill(child_, number); }
 
   // Waits until `holds`, or the process has ended (false), or two minutes have passed (false).
