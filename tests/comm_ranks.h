@@ -76,7 +76,9 @@ class RankProcess {
     if (output_ >= 0) close(output_);
   }
 
-  void signal(int number) const { kill(child_, number); }
+  void signal(int number) const {
+    if (child_ > 0) kill(child_, number);  // -1 would be everybody
+  }
 
   // Waits for the end. A signal is a failure; so is a second wait.
   std::vector<std::string> finish() {

@@ -112,7 +112,9 @@ class Process {
   }
 
   pid_t pid() const { return child_; }
-  void signal(int number) const { kill(child_, number); }
+  void signal(int number) const {
+    if (child_ > 0) kill(child_, number);  // -1 would be everybody
+  }
 
   // Waits until `holds`, or the process has ended (false), or two minutes have passed (false).
   bool wait_until(const std::function<bool()>& holds) {
