@@ -111,6 +111,7 @@ class Process {
     waitpid(child_, nullptr, 0);
   }
 
+  // -1 once it has ended.
   pid_t pid() const { return child_; }
   void signal(int number) const {
     if (child_ > 0) kill(child_, number);  // -1 would be everybody

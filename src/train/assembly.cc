@@ -7,6 +7,7 @@
 #include "telemetry/units.h"
 #include "train/step.h"
 #include "train/threads.h"
+#include "train/whole_state.h"
 
 namespace meshtrain {
 namespace {
@@ -156,12 +157,12 @@ ParameterSpan Assembly::span_of(const OwnedSlice& slice) const {
 }
 
 std::int64_t Assembly::checkpoint_copy_bytes() const {
-  const bool gathered = params.sharding().parts > 1;
-  if (!leads() || !(gathered || config_.checkpoint.async)) return 0;
-  const auto tensors = static_cast<std::int64_t>(1 + optimizer_buffers_.size());
-  const std::int64_t copy = params.count() * size_of(DType::kF32) * tensors;
-  const std::int64_t whole = params.flat_elements() * size_of(DType::kF32) * tensors;
-  return (gathered ? whole : 0) + (config_.checkpoint.async ? copy : 0);
+  if (!leads()) return 0;
+  const std::int64_t copy =
+      config_.checkpoint.async
+          ? params.count() * size_of(DType::kF32) * static_cast<std::int64_t>(1 + optimizer_buffers_.size())
+          : 0;
+  return copy + WholeState::buffer_bytes(params, optimizer_buffers_.size());
 }
 
 MemoryUse Assembly::planned_memory() const {

@@ -67,8 +67,8 @@ class Assembly {
   Tensor owned_optimizer_state(int unit, std::size_t index) const;
   ParameterSpan span_of(const OwnedSlice& slice) const;
 
-  // Bytes of the copy that checkpoints are written from, on the rank that writes them: where parts of the
-  // state come from other ranks, or training goes on meanwhile.
+  // Bytes of the copies that checkpoints are written from, on the rank that writes them: units whose parts come
+  // from other ranks, and everything where training goes on meanwhile.
   std::int64_t checkpoint_copy_bytes() const;
 
   // Bytes by category: blocks as allocated, arenas at their full size.

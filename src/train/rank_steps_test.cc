@@ -58,7 +58,7 @@ struct Trace {
   std::vector<double> losses;
   std::vector<double> norms;
   std::vector<bool> skipped;
-  std::vector<float> weights;
+  std::vector<float> state;
   friend bool operator==(const Trace&, const Trace&) = default;
 };
 
@@ -71,7 +71,7 @@ std::vector<std::int32_t> own_samples(const Assembly& assembly, const std::vecto
   return own;
 }
 
-// Every rank's trace; weights on rank 0 only.
+// Every rank's trace; state on rank 0 only.
 std::vector<Trace> train(const Config& config, int steps) {
   std::vector<Trace> traces(static_cast<std::size_t>(config.mesh.dp));
   const auto failures = testing::run_threads(static_cast<int>(config.mesh.dp), {}, [&](World& world) {
@@ -89,10 +89,12 @@ std::vector<Trace> train(const Config& config, int steps) {
       trace.norms.push_back(result.grad_norm);
       trace.skipped.push_back(result.skipped);
     }
-    const WholeState state(assembly);
-    for (const NamedTensor& tensor : state.model()) {
-      const auto* values = static_cast<const float*>(tensor.data);
-      trace.weights.insert(trace.weights.end(), values, values + tensor.shape.numel());
+    WholeState state(assembly);
+    for (const std::vector<NamedTensor>* tensors : {&state.model(), &state.optimizer()}) {
+      for (const NamedTensor& tensor : *tensors) {
+        const auto* values = reinterpret_cast<const float*>(tensor.get().data());
+        trace.state.insert(trace.state.end(), values, values + tensor.shape.numel());
+      }
     }
     return std::vector<std::string>{};
   });
@@ -120,7 +122,7 @@ TEST(RankSteps, OverflowsSkipOnAllRanksTogether) {
   for (const std::int64_t zero : {0, 1, 2, 3}) {
     const std::vector<Trace> traces = train(config_for(4, zero, DType::kF16), 24);
     for (const Trace& trace : traces) EXPECT_EQ(trace.skipped, expected.skipped) << zero;
-    EXPECT_TRUE(traces.front().weights == expected.weights) << zero;
+    EXPECT_TRUE(traces.front().state == expected.state) << zero;
   }
 }
 

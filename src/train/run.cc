@@ -204,7 +204,7 @@ class Run {
   }
 
   void save() {
-    const WholeState state(assembly_);
+    WholeState state(assembly_);
     if (output_) output_->save(checkpoint_contents(assembly_, state, place_));
   }
 

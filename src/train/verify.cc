@@ -38,17 +38,13 @@ void train_and_visit(const Config& config, World& world, std::int64_t steps, con
         train_step(assembly, {.tokens = batch.tokens, .targets = batch.targets}, lr, place.updates + 1);
     place.position += config.train.global_batch;
     place.updates += result.skipped ? 0 : 1;
-    const WholeState state(assembly);
+    WholeState state(assembly);
     if (assembly.leads()) visit(place.step, result, state);
   }
 }
 
-std::span<const std::byte> bytes_of(const NamedTensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.data), static_cast<std::size_t>(tensor.bytes())};
-}
-
-std::span<const float> values_of(const NamedTensor& tensor) {
-  return {static_cast<const float*>(tensor.data), static_cast<std::size_t>(tensor.shape.numel())};
+std::span<const float> values_in(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
 double largest_magnitude(std::span<const float> values) {
@@ -88,9 +84,10 @@ struct Reference {
   void record(const StepResult& result, const WholeState& state) {
     Step step{.result = result, .largest = {}};
     for (const NamedTensor& tensor : tensors_of(state)) {
-      states.append(bytes_of(tensor));
+      const std::span<const std::byte> bytes = tensor.get();
+      states.append(bytes);
       double& largest = step.largest[kind_of(tensor, state)];
-      largest = std::max(largest, largest_magnitude(values_of(tensor)));
+      largest = std::max(largest, largest_magnitude(values_in(bytes)));
     }
     steps.push_back(std::move(step));
   }
@@ -127,8 +124,9 @@ class Comparison {
     expected_.resize(static_cast<std::size_t>(tensor.shape.numel()));
     reference_.states.read(offset_, std::as_writable_bytes(std::span(expected_)));
     offset_ += tensor.bytes();
-    if (std::memcmp(expected_.data(), tensor.data, static_cast<std::size_t>(tensor.bytes())) == 0) return;
-    const std::span<const float> found = values_of(tensor);
+    const std::span<const std::byte> bytes = tensor.get();
+    if (std::memcmp(expected_.data(), bytes.data(), bytes.size()) == 0) return;
+    const std::span<const float> found = values_in(bytes);
     const double magnitude = std::max(largest_magnitude(expected_), least_magnitude);
     for (std::size_t i = 0; i < expected_.size(); ++i) {
       if (std::memcmp(&expected_[i], &found[i], sizeof(float)) == 0) continue;

@@ -41,11 +41,11 @@ struct MeshResult {
 };
 
 // Trains `steps` steps on each mesh, the first being the reference of the others, and compares losses, gradient
-// norms, and masters and optimizer state by name, after every step. A difference is relative: to the reference's
-// loss or norm, or to the largest magnitude in the reference's tensor, which counts as at least kNoise of the
-// largest in all tensors of its kind: what should be zero, like the key biases of attention, is noise. With a
-// tolerance of 0 every bit counts. The reference's states are kept in an unlinked file of the temporary
-// folder; RunError when that is full.
+// norms, and masters and optimizer state by name, after every step. A difference is relative: to the
+// reference's loss or norm, or to the largest magnitude in the reference's tensor, which counts as at least
+// kNoise of the largest in all tensors of its kind: what should be zero, like the key biases of attention, is
+// noise. With a tolerance of 0 every bit counts. The reference's states are kept in an unlinked file of the
+// temporary folder; RunError when that is full.
 inline constexpr double kNoise = 1e-6;
 std::vector<MeshResult> verify_meshes(const std::vector<VerifyMesh>& meshes, std::int64_t steps,
                                       double tolerance, const RankRunner& run);

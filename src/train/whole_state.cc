@@ -15,48 +15,73 @@ Tensor owned_part(const Assembly& assembly, int unit, std::size_t index) {
   return index == 0 ? assembly.params.owned_masters(unit) : assembly.owned_optimizer_state(unit, index - 1);
 }
 
-// Every rank's parts of a unit, in order, in `whole` on rank 0.
-void gather_unit(Assembly& assembly, int unit, std::size_t index, float* whole) {
-  Communicator& ranks = *assembly.groups.control;
-  const Tensor own = owned_part(assembly, unit, index);
-  const std::vector<Transfer> sends = {{.peer = 0, .data = own}};
-  std::vector<Transfer> receives;
-  for (int rank = 0; rank < ranks.size() && ranks.rank() == 0; ++rank) {
-    receives.push_back({.peer = rank, .data = Tensor(whole + rank * own.numel(), DType::kF32, own.shape())});
-  }
-  ranks.exchange(sends, receives, Traffic::kOther);
+bool is_sharded(const Assembly& assembly) {
+  return assembly.params.sharding().parts > 1;
 }
 
 }  // namespace
 
-WholeState::WholeState(Assembly& assembly) {
+// Every rank's parts of a unit, in order, in `whole` on rank 0.
+void WholeState::fetch(int unit, std::size_t index, std::vector<float>& whole) {
+  Communicator& ranks = *assembly_.groups.control;
+  const Tensor own = owned_part(assembly_, unit, index);
+  const std::vector<Transfer> sends = {{.peer = 0, .data = own}};
+  std::vector<Transfer> receives;
+  if (assembly_.leads()) {
+    whole.resize(static_cast<std::size_t>(own.numel() * ranks.size()));
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      receives.push_back(
+          {.peer = rank, .data = Tensor(whole.data() + rank * own.numel(), DType::kF32, own.shape())});
+    }
+  }
+  ranks.exchange(sends, receives, Traffic::kOther);
+}
+
+const void* WholeState::place(const Param& param, std::size_t index) {
+  const Unit& unit = assembly_.params.units()[static_cast<std::size_t>(param.unit)];
+  const std::int64_t offset = param.offset - unit.begin;
+  if (!is_sharded(assembly_)) {
+    return owned_part(assembly_, param.unit, index).slice(0, offset, param.numel()).raw();
+  }
+  Fetched& fetched = index == 0 ? masters_ : states_;
+  const std::size_t first = index == 0 ? 0 : 1;
+  if (fetched.unit != param.unit) {
+    for (std::size_t i = 0; i < fetched.tensors.size(); ++i) fetch(param.unit, first + i, fetched.tensors[i]);
+    fetched.unit = param.unit;
+  }
+  return assembly_.leads() ? fetched.tensors[index - first].data() + offset : nullptr;
+}
+
+WholeState::WholeState(Assembly& assembly) : assembly_(assembly) {
   assembly.sync->settle();
-  const ParamStore& params = assembly.params;
   const auto names = assembly.optimizer->state_names();
-  const bool gathered = params.sharding().parts > 1;
-  const auto whole = static_cast<std::size_t>(params.flat_elements());
-  if (gathered && assembly.leads()) copy_.resize(whole * (1 + names.size()) * sizeof(float));
-  auto* const copy = reinterpret_cast<float*>(copy_.data());
-  for (const Unit& unit : params.units()) {
-    const auto index = static_cast<int>(&unit - params.units().data());
-    for (std::size_t i = 0; gathered && i <= names.size(); ++i) {
-      gather_unit(assembly, index, i,
-                  assembly.leads() ? copy + i * whole + static_cast<std::size_t>(unit.begin) : nullptr);
-    }
-  }
-  if (!assembly.leads()) return;
-  const auto place = [&](const Param& param, std::size_t i) -> const void* {
-    if (gathered) return copy + i * whole + param.offset;
-    const Unit& unit = params.units()[static_cast<std::size_t>(param.unit)];
-    return owned_part(assembly, param.unit, i).slice(0, param.offset - unit.begin, param.numel()).raw();
-  };
-  for (const Param& param : params.params()) {
-    model_.push_back({.name = param.decl.name, .shape = param.decl.shape, .data = place(param, 0)});
+  masters_.tensors.resize(1);
+  states_.tensors.resize(names.size());
+  for (const Param& param : assembly.params.params()) {
+    model_.push_back({.name = param.decl.name, .shape = param.decl.shape, .fetch = [this, &param] {
+                        return place(param, 0);
+                      }});
     for (std::size_t i = 0; i < names.size(); ++i) {
-      optimizer_.push_back(
-          {.name = state_tensor_name(param, names[i]), .shape = param.decl.shape, .data = place(param, i + 1)});
+      optimizer_.push_back({.name = state_tensor_name(param, names[i]),
+                            .shape = param.decl.shape,
+                            .fetch = [this, &param, i] { return place(param, i + 1); }});
     }
   }
+  if (assembly.leads()) return;
+  for (const std::vector<NamedTensor>* tensors : {&model_, &optimizer_}) {
+    for (const NamedTensor& tensor : *tensors) {
+      if (is_sharded(assembly)) tensor.fetch();
+    }
+  }
+  model_.clear();
+  optimizer_.clear();
+}
+
+std::int64_t WholeState::buffer_bytes(const ParamStore& params, std::size_t states) {
+  if (params.sharding().parts == 1) return 0;
+  std::int64_t largest = 0;
+  for (const Unit& unit : params.units()) largest = std::max(largest, unit.elements);
+  return largest * size_of(DType::kF32) * static_cast<std::int64_t>(1 + states);
 }
 
 StateDestinations destinations_in(const Assembly& assembly) {
