@@ -18,13 +18,6 @@ using Clock = std::chrono::steady_clock;
 const Arguments kProcesses = {"--ranks", "4"};
 const Arguments kThreads = {"--ranks", "4", "--ranks-as", "threads"};
 
-// In the order in which it forked them, which is that of the ranks (proc(5)).
-std::vector<pid_t> children_of(pid_t parent) {
-  const std::string number = std::to_string(parent);
-  std::ifstream file("/proc/" + number + "/task/" + number + "/children");
-  return {std::istream_iterator<pid_t>(file), {}};
-}
-
 // Of a process that runs (proc(5)).
 double cpu_seconds(pid_t process) {
   const std::string text = read_file("/proc/" + std::to_string(process) + "/stat");
