@@ -12,14 +12,6 @@
 namespace meshtrain {
 namespace {
 
-std::string find_program(const std::string& name) {
-  std::istringstream folders(std::getenv("PATH"));
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    if (access((folder + "/" + name).c_str(), X_OK) == 0) return folder + "/" + name;
-  }
-  return {};
-}
-
 class CommMpi : public ProgramTest {
  protected:
   void SetUp() override {

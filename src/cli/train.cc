@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "base/error.h"
 #include "cli/commands.h"
 #include "train/run.h"
 
@@ -25,8 +26,14 @@ void add_train(CLI::App& app) {
   command->callback([arguments] {
     install_stop_handler();
     arguments->options.stop_requested = stop_requested;
-    run_on_ranks(load(arguments->config, arguments->ranks), arguments->ranks,
-                 [&](const Config& config, World& world) { run_training(config, arguments->options, world); });
+    const Config config = load(arguments->config, arguments->ranks);
+    try {
+      run_on_ranks(config, arguments->ranks, [&](const Config& of_rank, World& world) {
+        run_training(of_rank, arguments->options, world);
+      });
+    } catch (const RunError& error) {
+      throw RunError(with_advice(error.what(), config));
+    }
   });
 }
 

@@ -19,6 +19,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,17 @@ bool is_only_thread() {
   return error || std::distance(begin(tasks), end(tasks)) == 1;
 }
 
+std::string_view hint_for(int signal) {
+  switch (signal) {
+    case SIGKILL:
+      return ". If nobody sent it, the system was out of memory: see dmesg.";
+    case SIGBUS:
+      return ". A file that it was reading has become shorter, or the memory for shared files is full.";
+    default:
+      return "";
+  }
+}
+
 // How a process ended that did not say so itself.
 std::string describe_end(int rank, pid_t process, int status) {
   if (!WIFSIGNALED(status)) {
@@ -52,8 +64,7 @@ std::string describe_end(int rank, pid_t process, int status) {
   }
   const int signal = WTERMSIG(status);
   return fmt::format("rank {} (process {}) was killed by signal {} ({}); the other ranks were stopped{}", rank,
-                     process, signal, strsignal(signal),
-                     signal == SIGKILL ? ". If nobody sent it, the system was out of memory: see dmesg." : "");
+                     process, signal, strsignal(signal), hint_for(signal));
 }
 
 class Supervisor {

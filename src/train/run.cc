@@ -49,10 +49,9 @@ class Run {
       loop();
       if (output_) output_->flush();
       write_summary();
-    } catch (const CommError& error) {
-      throw CommError(with_advice(error.what()));
-    } catch (const RunError& error) {
-      throw RunError(with_advice(error.what()));
+    } catch (const RunError&) {
+      finish_saving();
+      throw;
     }
     if (output_) report();
   }
@@ -228,19 +227,13 @@ class Run {
                     .evaluation = last_evaluation_});
   }
 
-  // An error message with what the user can do next; the same on every rank.
-  std::string with_advice(std::string_view what) {
-    if (output_) {
-      try {
-        output_->flush();
-      } catch (const RunError&) {  // what went wrong first is what is reported
-      }
+  // After an error: a checkpoint that is on its way to the disk still counts.
+  void finish_saving() {
+    if (!output_) return;
+    try {
+      output_->flush();
+    } catch (const RunError&) {  // what went wrong first is what is reported
     }
-    if (what.ends_with('.')) what.remove_suffix(1);
-    const std::optional<CheckpointPlace> newest = newest_checkpoint(config_.checkpoint.dir);
-    if (!newest) return fmt::format("{}. No checkpoint was saved before", what);
-    return fmt::format("{}. The newest checkpoint is {}; to go on from there: meshtrain train {} --resume",
-                       what, newest->path, config_.output.dir);
   }
 
   void report() const {
@@ -278,6 +271,14 @@ class Run {
 };
 
 }  // namespace
+
+std::string with_advice(std::string_view failure, const Config& config) {
+  if (failure.ends_with('.')) failure.remove_suffix(1);
+  const std::optional<CheckpointPlace> newest = newest_checkpoint(config.checkpoint.dir);
+  if (!newest) return fmt::format("{}. No checkpoint was saved before", failure);
+  return fmt::format("{}. The newest checkpoint is {}; to go on from there: meshtrain train {} --resume",
+                     failure, newest->path, config.output.dir);
+}
 
 void run_training(const Config& unresolved, const RunOptions& options, World& world) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(unresolved.data.tokenizer);

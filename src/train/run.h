@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "comm/world.h"
 #include "train/config.h"
@@ -23,5 +24,8 @@ struct RunOptions {
 // A collective call of the world's ranks, one of which writes. Throws UserError before the first step, RunError
 // after it.
 void run_training(const Config& config, const RunOptions& options, World& world);
+
+// The message of a run that failed, with what the user can do next. Once all ranks of this process have ended.
+std::string with_advice(std::string_view failure, const Config& config);
 
 }  // namespace meshtrain

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "comm/mpi/backoff.h"
+#include "comm/waiting_time.h"
 
 namespace meshtrain::mpi {
 
@@ -240,20 +241,20 @@ void Session::fail_and_throw(const std::string& reason) {
 }
 
 void Session::wait(const Wait& wait) {
-  Clock::time_point start = Clock::now();
+  WaitingTime waited;
   Backoff backoff(oversubscribed_);
   for (;;) {
     const Wait::Progress progress = wait.poll();
     if (progress == Wait::Progress::kDone) return;
     if (progress == Wait::Progress::kSome) {
       backoff.reset();
-      if (wait.any_progress_resets_deadline) start = Clock::now();
+      if (wait.any_progress_resets_deadline) waited.restart();
       continue;
     }
     if (backoff.time_to_look_around()) {
       take_notices();
       check_alive();
-      if (Clock::now() - start > options_.deadline) {
+      if (waited.passed() > options_.deadline) {
         fail_and_throw(fmt::format("{}. The deadline of {} s has passed", wait.describe(),
                                    std::chrono::duration<double>(options_.deadline).count()));
       }
