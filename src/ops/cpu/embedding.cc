@@ -30,10 +30,10 @@ struct Lookup {
   std::int64_t first_position;
 };
 
-// Rows of dout that go to the same row of a table: those of tokens[i] start at the addresses rows[first[i]],
-// …, rows[first[i + 1] - 1], in batch order.
-struct TokenGroups {
-  std::vector<std::int32_t> tokens;
+// Rows of dout by the row of the table that they are added to: those of targets[i] start at the addresses
+// rows[first[i]], …, rows[first[i + 1] - 1], in batch order.
+struct RowGroups {
+  std::vector<std::int32_t> targets;
   std::vector<std::size_t> first;
   std::vector<const void*> rows;
 
@@ -59,6 +59,7 @@ HWY_BEFORE_NAMESPACE();
 namespace meshtrain::ops::cpu::HWY_NAMESPACE {
 namespace {
 
+// Adds columns [begin, end).
 template <class T, class To>
 HWY_INLINE void add_row(const T* from, To* to, std::int64_t begin, std::int64_t end) {
   for_each_vector(end - begin, [&](std::int64_t i, auto part) HWY_ATTR {
@@ -66,9 +67,9 @@ HWY_INLINE void add_row(const T* from, To* to, std::int64_t begin, std::int64_t 
   });
 }
 
-// Adds columns [begin, end) of `rows` to those of `to`, in order, in fp32, and rounds once.
-template <class T, class To>
-HWY_INLINE void add_rows(std::span<const void* const> rows, To* to, std::int64_t begin, std::int64_t end) {
+// The same for several rows, in order, in fp32, rounded once.
+template <class T>
+HWY_INLINE void add_rows(std::span<const void* const> rows, T* to, std::int64_t begin, std::int64_t end) {
   if (rows.size() == 1) return add_row(static_cast<const T*>(rows[0]), to, begin, end);
   constexpr std::int64_t kUnroll = 8;
   std::int64_t i = begin;
@@ -111,7 +112,7 @@ void LookUp(DType dtype, const Lookup& lookup, const Rows& out, std::int64_t beg
   with_float_type(dtype, [&]<class T>(T) HWY_ATTR { look_up<T>(lookup, out, begin, end); });
 }
 
-// fp32 sums wait in the table itself.
+// To fp32, where the table itself can hold a sum between two additions.
 void AddToTable(DType dtype, std::span<const std::int32_t> tokens, const Rows& dout, const Rows& dtable,
                 const TablePart& part) {
   with_float_type(dtype, [&]<class T>(T) HWY_ATTR {
@@ -122,29 +123,24 @@ void AddToTable(DType dtype, std::span<const std::int32_t> tokens, const Rows& d
   });
 }
 
-void AddGroupsToTable(DType dtype, const TokenGroups& groups, const Rows& dtable, const TablePart& part) {
+// To fp32.
+void AddToPositions(DType dtype, const Rows& dout, std::int64_t seq, const Rows& dpositions, std::int64_t begin,
+                    std::int64_t end) {
   with_float_type(dtype, [&]<class T>(T) HWY_ATTR {
-    for (std::size_t i = 0; i < groups.tokens.size(); ++i) {
-      if (groups.tokens[i] % part.modulus != part.residue) continue;
-      add_rows<T>(groups.rows_of(i), dtable.row<T>(groups.tokens[i]), part.begin, part.end);
+    for (std::int64_t p = begin; p < end; ++p) {
+      for (std::int64_t m = p; m < dout.count(); m += seq) {
+        add_row(dout.row<T>(m), dpositions.row<float>(p), 0, dout.width());
+      }
     }
   });
 }
 
-void AddToPositions(const Tensor& dout, std::int64_t seq, const Tensor& dpositions, std::int64_t begin,
-                    std::int64_t end) {
-  const Rows from(dout);
-  const Rows to(dpositions);
-  with_float_type(dout.dtype(), [&]<class T>(T) HWY_ATTR {
-    std::vector<const void*> rows;
-    for (std::int64_t p = begin; p < end; ++p) {
-      rows.clear();
-      for (std::int64_t m = p; m < from.count(); m += seq) rows.push_back(from.row<T>(m));
-      if (dpositions.dtype() == DType::kF32) {
-        add_rows<T>(rows, to.row<float>(p), 0, from.width());
-      } else {
-        add_rows<T>(rows, to.row<T>(p), 0, from.width());
-      }
+// To the rows' own dtype.
+void AddGroupsToTable(DType dtype, const RowGroups& groups, const Rows& table, const TablePart& part) {
+  with_float_type(dtype, [&]<class T>(T) HWY_ATTR {
+    for (std::size_t i = 0; i < groups.targets.size(); ++i) {
+      if (groups.targets[i] % part.modulus != part.residue) continue;
+      add_rows(groups.rows_of(i), table.row<T>(groups.targets[i]), part.begin, part.end);
     }
   });
 }
@@ -164,8 +160,8 @@ std::span<const std::int32_t> checked_tokens(const Tensor& tokens, std::int64_t 
   return ids;
 }
 
-// All rows of a token together: a stable radix sort by digits of ten bits (Knuth, volume 3, 5.2.5).
-TokenGroups rows_by_token(std::span<const std::int32_t> ids, std::int64_t vocab, const Rows& dout) {
+// A stable radix sort by digits of ten bits (Knuth, volume 3, 5.2.5).
+RowGroups rows_by_token(std::span<const std::int32_t> ids, std::int64_t vocab, const Rows& dout) {
   constexpr std::uint32_t kBits = 10;
   constexpr std::uint32_t kMask = (1U << kBits) - 1;
   std::vector<std::uint32_t> order(ids.size());
@@ -179,10 +175,10 @@ TokenGroups rows_by_token(std::span<const std::int32_t> ids, std::int64_t vocab,
     for (const std::uint32_t m : order) next[begin[digit(m)]++] = m;
     order.swap(next);
   }
-  TokenGroups groups;
+  RowGroups groups;
   for (const std::uint32_t m : order) {
-    if (groups.tokens.empty() || ids[m] != groups.tokens.back()) {
-      groups.tokens.push_back(ids[m]);
+    if (groups.targets.empty() || ids[m] != groups.targets.back()) {
+      groups.targets.push_back(ids[m]);
       groups.first.push_back(groups.rows.size());
     }
     groups.rows.push_back(dout.row<std::byte>(m));
@@ -191,12 +187,42 @@ TokenGroups rows_by_token(std::span<const std::int32_t> ids, std::int64_t vocab,
   return groups;
 }
 
+RowGroups rows_by_position(std::int64_t seq, const Rows& dout) {
+  RowGroups groups;
+  for (std::int64_t p = 0; p < std::min(seq, dout.count()); ++p) {
+    groups.targets.push_back(static_cast<std::int32_t>(p));
+    groups.first.push_back(groups.rows.size());
+    for (std::int64_t m = p; m < dout.count(); m += seq) groups.rows.push_back(dout.row<std::byte>(m));
+  }
+  groups.first.push_back(groups.rows.size());
+  return groups;
+}
+
+// Calls body(part) for parts that together are the table, each on one thread: strips of columns first, since
+// they share the work evenly, then classes of rows when there are more threads than strips.
+template <class Body>
+void over_parts(const Stream& stream, std::int64_t width, std::int64_t bytes, const Body& body) {
+  constexpr std::int64_t kCacheLine = 16;
+  constexpr std::int64_t kMinColumns = 64;
+  const std::int64_t lines = (width + kCacheLine - 1) / kCacheLine;
+  const std::int64_t strips = std::clamp<std::int64_t>(width / kMinColumns, 1, stream.threads());
+  const std::int64_t classes = (stream.threads() + strips - 1) / strips;
+  parallel_ranges(stream, strips * classes, bytes, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t item = begin; item < end; ++item) {
+      const std::int64_t strip = item % strips;
+      body(TablePart{strip * lines / strips * kCacheLine,
+                     std::min((strip + 1) * lines / strips * kCacheLine, width),
+                     static_cast<std::int32_t>(classes), static_cast<std::int32_t>(item / strips)});
+    }
+  });
+}
+
 }  // namespace
 
 HWY_EXPORT(LookUp);
 HWY_EXPORT(AddToTable);
-HWY_EXPORT(AddGroupsToTable);
 HWY_EXPORT(AddToPositions);
+HWY_EXPORT(AddGroupsToTable);
 
 void embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table, const Tensor& positions,
                        std::int64_t seq, std::int64_t first_position, const Tensor& out) {
@@ -211,36 +237,31 @@ void embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& dout
   const std::span<const std::int32_t> ids = checked_tokens(tokens, dtable.dim(0));
   const Rows from(dout);
   const Rows to(dtable);
-  const bool in_place = dtable.dtype() == DType::kF32;
-  const TokenGroups groups = in_place ? TokenGroups() : rows_by_token(ids, dtable.dim(0), from);
-  // Each thread owns a part of dtable and walks all tokens: strips of columns first, since they share the
-  // work evenly, then classes of rows when there are more threads than strips.
-  constexpr std::int64_t kCacheLine = 16;
-  constexpr std::int64_t kMinColumns = 64;
-  const std::int64_t lines = (to.width() + kCacheLine - 1) / kCacheLine;
-  const std::int64_t strips = std::clamp<std::int64_t>(to.width() / kMinColumns, 1, stream.threads());
-  const std::int64_t classes = (stream.threads() + strips - 1) / strips;
   const std::int64_t bytes = dout.numel() * (size_of(dout.dtype()) + 2 * size_of(dtable.dtype()));
-  parallel_ranges(stream, strips * classes, bytes, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t item = begin; item < end; ++item) {
-      const std::int64_t strip = item % strips;
-      const TablePart part{strip * lines / strips * kCacheLine,
-                           std::min((strip + 1) * lines / strips * kCacheLine, to.width()),
-                           static_cast<std::int32_t>(classes), static_cast<std::int32_t>(item / strips)};
-      if (in_place) {
-        HWY_DYNAMIC_DISPATCH(AddToTable)(dout.dtype(), ids, from, to, part);
-      } else {
-        HWY_DYNAMIC_DISPATCH(AddGroupsToTable)(dout.dtype(), groups, to, part);
-      }
-    }
+  if (dtable.dtype() == DType::kF32) {
+    return over_parts(stream, to.width(), bytes, [&](const TablePart& part) {
+      HWY_DYNAMIC_DISPATCH(AddToTable)(dout.dtype(), ids, from, to, part);
+    });
+  }
+  const RowGroups groups = rows_by_token(ids, dtable.dim(0), from);
+  over_parts(stream, to.width(), bytes, [&](const TablePart& part) {
+    HWY_DYNAMIC_DISPATCH(AddGroupsToTable)(dout.dtype(), groups, to, part);
   });
 }
 
 void position_backward(Stream& stream, const Tensor& dout, std::int64_t seq, const Tensor& dpositions) {
-  parallel_ranges(stream, std::min(seq, Rows(dout).count()), dout.bytes(),
-                  [&](std::int64_t begin, std::int64_t end) {
-                    HWY_DYNAMIC_DISPATCH(AddToPositions)(dout, seq, dpositions, begin, end);
-                  });
+  const Rows from(dout);
+  const Rows to(dpositions);
+  if (dpositions.dtype() == DType::kF32) {
+    return parallel_ranges(stream, std::min(seq, from.count()), dout.bytes(),
+                           [&](std::int64_t begin, std::int64_t end) {
+                             HWY_DYNAMIC_DISPATCH(AddToPositions)(dout.dtype(), from, seq, to, begin, end);
+                           });
+  }
+  const RowGroups groups = rows_by_position(seq, from);
+  over_parts(stream, to.width(), dout.bytes(), [&](const TablePart& part) {
+    HWY_DYNAMIC_DISPATCH(AddGroupsToTable)(dout.dtype(), groups, to, part);
+  });
 }
 
 }  // namespace meshtrain::ops::cpu

@@ -15,7 +15,6 @@
 #include <cstdint>
 
 #include "ops/cpu/parallel.h"
-#include "ops/cpu/rows.h"
 #include "ops/cpu/simd-inl.h"
 
 #ifndef MESHTRAIN_OPS_CPU_OPTIMIZER_UPDATE_ONCE_
@@ -161,7 +160,7 @@ struct AdamRule : AdamConstants {
   }
 };
 
-// G: of the gradient; W: of the 16-bit copy, or float for none.
+// G: dtype of the gradient. W: dtype of the 16-bit copy, or float for none.
 template <class G, class W, class Rule>
 HWY_INLINE void apply_range(const Rule& rule, const Operands& x, std::int64_t begin, std::int64_t end) {
   const G* gradients = static_cast<const G*>(x.gradient);
@@ -179,11 +178,28 @@ HWY_INLINE void apply_range(const Rule& rule, const Operands& x, std::int64_t be
   });
 }
 
+template <class G, class Rule>
+void apply_gradient(const Rule& rule, const Operands& x, std::int64_t begin, std::int64_t end) {
+  switch (x.weight_dtype) {
+    case DType::kBF16:
+      return apply_range<G, BF16>(rule, x, begin, end);
+    case DType::kF16:
+      return apply_range<G, F16>(rule, x, begin, end);
+    default:
+      return apply_range<G, float>(rule, x, begin, end);
+  }
+}
+
 template <class Rule>
 void apply(const Rule& rule, const Operands& x, std::int64_t begin, std::int64_t end) {
-  with_float_type(x.gradient_dtype, [&]<class G>(G) HWY_ATTR {
-    with_float_type(x.weight_dtype, [&]<class W>(W) HWY_ATTR { apply_range<G, W>(rule, x, begin, end); });
-  });
+  switch (x.gradient_dtype) {
+    case DType::kBF16:
+      return apply_gradient<BF16>(rule, x, begin, end);
+    case DType::kF16:
+      return apply_gradient<F16>(rule, x, begin, end);
+    default:
+      return apply_gradient<float>(rule, x, begin, end);
+  }
 }
 
 void SgdRange(const SgdConstants& c, const Operands& x, std::int64_t begin, std::int64_t end) {
