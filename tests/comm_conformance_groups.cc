@@ -121,7 +121,7 @@ void check_exchanges(Conformance& suite, Communicator& comm) {
     check_chain(suite, comm, place);
     if (suite.quick()) continue;
     check_shift(suite, comm, place, 300'001);
-    check_all_pairs(suite, comm, place, 20'011);
+    check_all_pairs(suite, comm, place, 7'001);
   }
 }
 

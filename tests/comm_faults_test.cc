@@ -204,8 +204,8 @@ TEST(Faults, DeadlineOfAnExchangeNamesThePair) {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     return Lines();
   });
-  expect_contains(failures[0], {"exchange (number 1 of rank 0, of group \"pp\", ranks 0 1)", "did not finish within 0.3 s",
-                                "rank 1 had not sent message 1 of 1 (8 fp32)"});
+  expect_contains(failures[0], {"exchange (number 1 of rank 0, of group \"pp\", ranks 0 1)",
+                                "did not finish within 0.3 s", "rank 1 had not sent message 1 of 1 (8 fp32)"});
 }
 
 TEST(Faults, GroupThatARankDoesNotMake) {

@@ -64,13 +64,14 @@ T reference_reduce(const std::vector<T>& values, ReduceOp op) {
   using S = Sum<T>;
   if (values.size() == 1) return values[0];
   std::vector<S> level;
+  level.reserve(values.size());
   for (const T value : values) level.push_back(static_cast<S>(value));
   while (level.size() > 1) {
-    std::vector<S> next;
+    std::size_t kept = 0;
     for (std::size_t i = 0; i < level.size(); i += 2) {
-      next.push_back(i + 1 < level.size() ? reference_pair(level[i], level[i + 1], op) : level[i]);
+      level[kept++] = i + 1 < level.size() ? reference_pair(level[i], level[i + 1], op) : level[i];
     }
-    level = next;
+    level.resize(kept);
   }
   if (op != ReduceOp::kAvg) return static_cast<T>(level[0]);
   if constexpr (std::is_floating_point_v<S>) {
@@ -121,7 +122,8 @@ T input_element(std::uint64_t seed, int rank, std::int64_t index, bool special) 
     }
     const double fraction = 1.0 + static_cast<double>(bits >> 12U) * 0x1p-52;
     const double sign = (bits & 1U) != 0 ? -1.0 : 1.0;
-    return static_cast<T>(static_cast<S>(std::ldexp(sign * fraction, static_cast<int>((bits >> 1U) % 13) - 6)));
+    const double scale = static_cast<double>(1U << ((bits >> 1U) % 13)) / 64;
+    return static_cast<T>(static_cast<S>(sign * fraction * scale));
   }
 }
 

@@ -61,6 +61,22 @@ TEST_F(Ranks, StopsAndGoesOnOnAnotherMesh) {
   EXPECT_EQ(bits_of_metrics("one"), bits_of_metrics("two"));
 }
 
+// A run folder's config says how many ranks it had.
+TEST_F(Ranks, ARunFolderGoesOnOnAsManyRanksAsOneLikes) {
+  write_model("gpt2-tiny");
+  const Arguments keys = set({"numerics.reduction=tree", "train.global_batch=8", "train.micro_batch=1"});
+  succeed(Arguments{"train", "a.toml", "--ranks", "4", "--stop-at-step", "2"} + keys);
+  succeed({"train", "run", "--resume", "--ranks", "2", "--stop-at-step", "4"});
+  EXPECT_EQ(read_json("run/summary.json")["ranks"].size(), 2);
+  succeed({"train", "run", "--resume", "--stop-at-step", "5"});
+  EXPECT_EQ(read_json("run/summary.json")["ranks"].size(), 2);
+  succeed({"train", "run", "--resume", "-s", "mesh.dp=8"});
+  succeed(Arguments{"train", "a.toml", "-s", "output.dir=one"} + keys);
+  EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("one"));
+  EXPECT_EQ(succeed_with_json({"plan", "run", "--json"})["ranks"].size(), 8);
+  EXPECT_EQ(succeed_with_json({"plan", "run", "--json", "--ranks", "2"})["ranks"].size(), 2);
+}
+
 TEST_F(Ranks, TheMeshStartsAsManyRanksAsItHas) {
   write_model("gpt2-tiny");
   train("run", set({"mesh.dp=2"}));
@@ -68,7 +84,7 @@ TEST_F(Ranks, TheMeshStartsAsManyRanksAsItHas) {
   EXPECT_NE(read("run/config.toml").find("dp = 2"), std::string::npos);
 }
 
-// ZeRO paper's example: 28,672 fp32 parameters on 4 ranks.
+// 28,672 fp32 parameters on 4 ranks, 40 steps.
 TEST_F(Ranks, ThePublishedExampleSendsItsBytes) {
   write("example.toml", R"(
 [model]

@@ -41,6 +41,10 @@ struct RankArguments {
 };
 void add_rank_arguments(CLI::App& command, RankArguments& arguments);
 
+// load() for a command that takes ranks. The mesh.dp of a run folder is what that run had, not what this one
+// must have: it counts where neither an override, nor --ranks, nor a launcher says otherwise.
+Config load(const ConfigArguments& config, RankArguments& ranks);
+
 // The config with its mesh filled in: for `asked` ranks, or those that the mesh comes to where that is 0.
 Config with_ranks(const Config& config, std::int64_t asked);
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "cli/commands.h"
@@ -15,6 +16,16 @@ void add_rank_arguments(CLI::App& command, RankArguments& arguments) {
   command.add_option("--ranks-as", arguments.ranks_as, "processes or threads")
       ->check(CLI::IsMember({"processes", "threads"}))
       ->capture_default_str();
+}
+
+Config load(const ConfigArguments& arguments, RankArguments& ranks) {
+  Config config = load(arguments);
+  const bool overridden = std::any_of(arguments.overrides.begin(), arguments.overrides.end(),
+                                      [](const std::string& o) { return o.starts_with("mesh.dp"); });
+  if (!std::filesystem::is_directory(arguments.path) || overridden) return config;
+  if (ranks.ranks == 0 && !worker_environment()) ranks.ranks = ranks_of(config.mesh);
+  config.mesh.dp = 0;
+  return config;
 }
 
 Config with_ranks(const Config& config, std::int64_t asked) {

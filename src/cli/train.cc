@@ -26,7 +26,7 @@ void add_train(CLI::App& app) {
   command->callback([arguments] {
     install_stop_handler();
     arguments->options.stop_requested = stop_requested;
-    const Config config = load(arguments->config);
+    const Config config = load(arguments->config, arguments->ranks);
     try {
       run_on_ranks(config, arguments->ranks, [&](const Config& of_rank, World& world) {
         run_training(of_rank, arguments->options, world);

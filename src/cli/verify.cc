@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <sstream>
 
@@ -53,10 +54,12 @@ std::string difference_text(double difference) {
 }
 
 void print(const std::vector<MeshResult>& results) {
-  fmt::print("{:<32} {:>12} {:>12} {:>10} {:>10} {:>10}\n", "mesh", "last loss", "last norm", "loss diff",
-             "norm diff", "state diff");
+  std::size_t width = 32;
+  for (const MeshResult& result : results) width = std::max(width, result.name.size());
+  fmt::print("{:<{}} {:>12} {:>12} {:>10} {:>10} {:>10}\n", "mesh", width, "last loss", "last norm",
+             "loss diff", "norm diff", "state diff");
   for (const MeshResult& result : results) {
-    fmt::print("{:<32} {:>12.8f} {:>12.8f}", result.name, result.last_loss, result.last_norm);
+    fmt::print("{:<{}} {:>12.8f} {:>12.8f}", result.name, width, result.last_loss, result.last_norm);
     if (&result == &results.front()) {
       fmt::print("  reference\n");
       continue;

@@ -50,9 +50,11 @@ std::string stage_table(const std::vector<StagePlan>& stages, std::int64_t chose
 
 std::string rank_text(const Plan& plan) {
   const RankPlan& other = plan.ranks.back();
-  std::string text =
-      fmt::format("each of the other {} ranks: {} bytes", plan.ranks.size() - 1, other.memory.total());
-  if (other.memory == plan.memory) text = fmt::format("the other {} ranks: the same", plan.ranks.size() - 1);
+  const std::string who =
+      plan.ranks.size() == 2 ? "rank 1" : fmt::format("ranks 1 to {}, each", plan.ranks.size() - 1);
+  std::string text = other.memory == plan.memory ? fmt::format("{}: the same", who)
+                                                 : fmt::format("{}: {} bytes  {}", who, other.memory.total(),
+                                                               format_bytes(other.memory.total()));
   text += "\nsent a step by each rank:";
   for (const Traffic traffic : {Traffic::kGradients, Traffic::kParameters, Traffic::kControl}) {
     text += fmt::format("  {} {}", name_of(traffic), other.sent.sent_for(traffic));

@@ -237,6 +237,10 @@ class Run {
   }
 
   void report() const {
+    if (output_->checkpoint().empty()) {
+      fmt::print("stopped before step 1: there is nothing to go on with\n");
+      return;
+    }
     if (place_.step < config_.train.steps || evaluation_owed_) {
       fmt::print("stopped after step {} of {}, saved in {}; to go on: meshtrain train {} --resume\n",
                  place_.step, config_.train.steps, output_->checkpoint(), config_.output.dir);

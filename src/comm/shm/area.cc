@@ -1,12 +1,14 @@
 #include "comm/shm/area.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -185,6 +187,18 @@ void Area::enter(int rank) {
   if (!state_of(rank).status.compare_exchange_strong(absent, RankStatus::kJoined)) {
     throw_user_error("rank {} joined twice", rank);
   }
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  sched_getaffinity(0, sizeof(usable), &usable);
+  for (std::size_t core = 0; core < 64 * header().cores.size(); ++core) {
+    if (CPU_ISSET(core, &usable)) header().cores[core / 64].fetch_or(std::uint64_t{1} << core % 64);
+  }
+}
+
+int Area::cores() const {
+  int count = 0;
+  for (const auto& word : header().cores) count += std::popcount(word.load());
+  return count;
 }
 
 void Area::leave(int rank) noexcept {

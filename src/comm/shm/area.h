@@ -42,7 +42,7 @@ class Area final : public ShmArea, public std::enable_shared_from_this<Area> {
   }
 
   // --- The failure of the world: the first one counts. ---
-  bool failed() const { return header().failure.load(std::memory_order_acquire) != AreaHeader::kNone; }
+  bool failed() const { return header().failure.load() != AreaHeader::kNone; }
   void throw_if_failed() const {
     if (failed()) throw_failure();
   }
@@ -56,6 +56,8 @@ class Area final : public ShmArea, public std::enable_shared_from_this<Area> {
   // --- Ranks. A process that lives holds a lock on its byte of the file; the kernel drops it. ---
   void enter(int rank);
   void leave(int rank) noexcept;
+  // That the ranks which have joined may use.
+  int cores() const;
   // "rank 3 died", "rank 3 left the run", or nothing.
   std::optional<std::string> absence_of(int rank) const;
 

@@ -27,7 +27,7 @@ class ShmCommunicator final : public Communicator {
  public:
   // Waits for the other ranks. `offset`: of the group's block in the area.
   ShmCommunicator(std::shared_ptr<Area> area, std::uint64_t offset, std::string name, std::vector<int> ranks,
-                  int rank, Patience patience, const WorldOptions& options);
+                  int rank, const WorldOptions& options);
   ~ShmCommunicator() override;
 
  protected:
@@ -43,6 +43,7 @@ class ShmCommunicator final : public Communicator {
  private:
   class RoundWatch;
   class Exchange;
+  class Touching;
 
   // A tensor as its rank sees it: pieces that are staged side by side, from one offset (elements) to the next.
   struct Pieces {
@@ -81,6 +82,9 @@ class ShmCommunicator final : public Communicator {
   bool complete(std::uint32_t tasks) const;
   void report_done(std::uint32_t mine, std::uint32_t tasks);
   void wait_until_complete(std::uint32_t tasks);
+  // After a failure, returns when no other thread touches this rank's tensors any more.
+  void await_quiet() const;
+  // Throws CommError when nobody touches this rank's tensors any more.
   // body(range), once where every rank reaches all, else chunk by chunk. longest(), asked once all have
   // arrived, is the length of the longest piece of all ranks.
   template <class Longest, class Body>
@@ -108,6 +112,25 @@ class ShmCommunicator final : public Communicator {
   std::vector<const std::byte*> in_, task_in_;
   std::vector<std::byte*> out_, task_out_;
   std::vector<std::int64_t> offsets_;
+};
+
+// While it lives, this rank reads and writes the tensors of others. Throws instead where the world has failed:
+// then they may be gone.
+class ShmCommunicator::Touching {
+ public:
+  explicit Touching(const ShmCommunicator& comm) : busy_(comm.block_.progress(comm.rank()).busy) {
+    // In one order with the failure that await_quiet() comes after.
+    busy_.store(1);
+    if (!comm.area_->failed()) return;
+    busy_.store(0);
+    comm.area_->throw_if_failed();
+  }
+  Touching(const Touching&) = delete;
+  Touching& operator=(const Touching&) = delete;
+  ~Touching() { busy_.store(0, std::memory_order_release); }
+
+ private:
+  std::atomic<std::uint32_t>& busy_;
 };
 
 }  // namespace meshtrain::shm

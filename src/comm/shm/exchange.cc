@@ -42,8 +42,8 @@ class ShmCommunicator::Exchange final : public Watch {
   }
 
   std::string operation() const override {
-    return fmt::format("exchange (number {} of rank {}, of group \"{}\", {})", comm_.exchanges_, world(comm_.rank()),
-                       comm_.name(), text_of(comm_.ranks()));
+    return fmt::format("exchange (number {} of rank {}, of group \"{}\", {})", comm_.exchanges_,
+                       world(comm_.rank()), comm_.name(), text_of(comm_.ranks()));
   }
   std::vector<int> missing() const override {
     std::vector<int> peers;
@@ -134,6 +134,7 @@ class ShmCommunicator::Exchange final : public Watch {
                                   ? block_.pair_staging(lane.peer, comm_.rank(), taken % kPosts)
                                   : area_.resolve(entry.address);
       if (entry.chunk_bytes > 0) {
+        const Touching touching(comm_);
         std::memcpy(static_cast<std::byte*>(data.raw()) + lane.offset, from,
                     static_cast<std::size_t>(entry.chunk_bytes));
       }
@@ -191,7 +192,13 @@ class ShmCommunicator::Exchange final : public Watch {
 void ShmCommunicator::do_exchange(std::span<const Transfer> sends, std::span<const Transfer> receives) {
   area_->throw_if_failed();
   ++exchanges_;
-  Exchange(*this, sends, receives).run();
+  try {
+    Exchange(*this, sends, receives).run();
+  } catch (const std::exception& e) {
+    area_->fail(e.what());
+    await_quiet();
+    throw;
+  }
 }
 
 }  // namespace meshtrain::shm

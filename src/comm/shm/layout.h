@@ -50,6 +50,7 @@ struct Layout {
 struct alignas(kLine) AreaHeader {
   Layout layout;  // set before anyone joins
   alignas(kLine) std::atomic<std::uint64_t> blocks_top;
+  std::array<std::atomic<std::uint64_t>, 16> cores;  // a bit for each that some rank may use
   // The first failure of the world.
   enum Failure : std::uint32_t { kNone, kBeingWritten, kWritten };
   alignas(kLine) std::atomic<std::uint32_t> failure;

@@ -32,19 +32,20 @@ class ShmCommunicator::RoundWatch final : public Watch {
 };
 
 ShmCommunicator::ShmCommunicator(std::shared_ptr<Area> area, std::uint64_t offset, std::string name,
-                                 std::vector<int> ranks, int rank, Patience patience,
-                                 const WorldOptions& options)
+                                 std::vector<int> ranks, int rank, const WorldOptions& options)
     : Communicator(std::move(name), std::move(ranks), rank),
       area_(std::move(area)),
       offset_(offset),
       block_(area_->at(offset), size()),
-      patience_(patience),
+      patience_(Patience::of(*area_)),
       deadline_(options.deadline),
       in_(static_cast<std::size_t>(size())),
       task_in_(in_.size()),
       task_out_(in_.size()) {
   block_.header().ranks.store(size());
   meet(0, 0, {});
+  // More ranks may have joined meanwhile.
+  patience_ = Patience::of(*area_);
 }
 
 ShmCommunicator::~ShmCommunicator() {
@@ -148,6 +149,14 @@ void ShmCommunicator::report_done(std::uint32_t mine, std::uint32_t tasks) {
 void ShmCommunicator::wait_until_complete(std::uint32_t tasks) {
   wait_for(*area_, block_.header().completion, patience_, deadline_,
            RoundWatch(*this, RoundWatch::For::kCompletion), [&] { return complete(tasks); });
+}
+
+void ShmCommunicator::await_quiet() const {
+  // A process's tensors stay mapped, and another process may be dead with its mark set.
+  if (!area_->of_threads()) return;
+  for (int k = 0; k < size(); ++k) {
+    while (block_.progress(k).busy.load() != 0) let_others_run();
+  }
 }
 
 void ShmCommunicator::stage(const Pieces& in, const Range& range) {

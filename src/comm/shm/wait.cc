@@ -12,12 +12,6 @@
 namespace meshtrain::shm {
 namespace {
 
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 // Not FUTEX_PRIVATE: the word may be shared between processes.
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
   return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr, 0);
@@ -25,10 +19,11 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 }  // namespace
 
-Patience Patience::among(int ranks) {
+Patience Patience::of(const Area& area) {
   // Where each rank has a core, a look costs less than a sleep; but somebody else may sit on that core, and
   // then yielding finds out. Otherwise the cores belong to those who are late.
-  return ranks <= usable_cores() ? Patience{.spins = 100, .yields = 64} : Patience{.spins = 0, .yields = 16};
+  return area.ranks() <= area.cores() ? Patience{.spins = 100, .yields = 64}
+                                      : Patience{.spins = 0, .yields = 16};
 }
 
 void pause_briefly() {

@@ -16,8 +16,7 @@ namespace meshtrain::shm {
 struct Patience {
   int spins = 0;
   int yields = 0;
-  // For ranks that share the cores of this process.
-  static Patience among(int ranks);
+  static Patience of(const Area& area);
 };
 
 void pause_briefly();

@@ -16,7 +16,7 @@ namespace {
 class ShmWorld final : public World {
  public:
   ShmWorld(std::shared_ptr<Area> area, int rank, const WorldOptions& options)
-      : area_(std::move(area)), rank_(rank), options_(options), patience_(Patience::among(area_->ranks())) {
+      : area_(std::move(area)), rank_(rank), options_(options) {
     area_->enter(rank_);
     if (!area_->of_threads()) heap_ = std::make_shared<Heap>(area_, rank_);
   }
@@ -36,7 +36,6 @@ class ShmWorld final : public World {
   std::shared_ptr<Area> area_;
   int rank_;
   WorldOptions options_;
-  Patience patience_;
   std::shared_ptr<Heap> heap_;  // of processes
   std::mutex mutex_;
   std::map<std::pair<std::string, std::vector<int>>, std::uint64_t> groups_made_;
@@ -65,7 +64,7 @@ std::unique_ptr<Communicator> ShmWorld::group(const std::string& name, const std
   const std::uint64_t offset = area_->block_of(
       key_of(name, ranks), GroupBlock::bytes(static_cast<int>(ranks.size()), !area_->of_threads()), options_);
   return std::make_unique<ShmCommunicator>(area_, offset, name, ranks, static_cast<int>(self - ranks.begin()),
-                                           patience_, options_);
+                                           options_);
 }
 
 }  // namespace
