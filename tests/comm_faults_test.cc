@@ -377,6 +377,21 @@ TEST_P(EachCollective, AbortFreesEveryRank) {
   }
 }
 
+// So that ranks which then fail for the same reason say the same.
+TEST_P(EachCollective, IsDoneByAllOnceOneHasDoneIt) {
+  const CommOp op = GetParam();
+  if (op == CommOp::kExchange) GTEST_SKIP() << "a rank may be done while two others are not";
+  const auto body = [op](World& world) {
+    const auto comm = world.group("all", all_of(world));
+    Calls(world, *comm, 3000).run(op);
+    world.abort("after it");
+    return Lines();
+  };
+  for (int i = 0; i < 50; ++i) {
+    for (const Lines& lines : testing::run_threads(4, {kLong}, body)) ASSERT_EQ(lines, Lines());
+  }
+}
+
 TEST(Faults, SupervisorAborts) {
   Ranks3 ranks(loop_of(CommOp::kAllReduce, 1000), kLong);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -78,6 +78,9 @@ class Hosts : public ProgramTest {
     if (network.status != 0) GTEST_SKIP() << "no network of its own (Debian: iproute2): " << network.err;
     write("agent", kAgent);
     fs::permissions(path("agent"), fs::perms::owner_all);
+    fs::create_directory(path("tmp"));
+    // What the library itself does is not the matter here.
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     write_config("a.toml", "gpt2-tiny");
@@ -98,13 +101,29 @@ class Hosts : public ProgramTest {
   std::unique_ptr<Process> start(const std::string& hosts, const Arguments& options,
                                  const Arguments& command) const {
     const std::string network = "10.77.0.0/24";
-    return std::make_unique<Process>(
-        find_program("unshare"),
-        Arguments{"--pid", "--fork", "--kill-child", mpirun_, "--host", hosts, "--bind-to", "none", "--mca",
-                  "plm_rsh_agent", path("agent").string(), "--mca", "btl_tcp_if_include", network, "--mca",
-                  "oob_tcp_if_include", network} +
-            options + Arguments{MESHTRAIN_BINARY} + command,
-        dir_, [] { prctl(PR_SET_PDEATHSIG, SIGKILL); });
+    return std::make_unique<Process>(find_program("unshare"),
+                                     Arguments{"--pid",
+                                               "--fork",
+                                               "--kill-child",
+                                               mpirun_,
+                                               "--host",
+                                               hosts,
+                                               "--bind-to",
+                                               "none",
+                                               "--mca",
+                                               "plm_rsh_agent",
+                                               path("agent").string(),
+                                               "--mca",
+                                               "orte_tmpdir_base",
+                                               path("tmp").string(),
+                                               "--mca",
+                                               "btl_tcp_if_include",
+                                               network,
+                                               "--mca",
+                                               "oob_tcp_if_include",
+                                               network} +
+                                         options + Arguments{MESHTRAIN_BINARY} + command,
+                                     dir_, [] { prctl(PR_SET_PDEATHSIG, SIGKILL); });
   }
 
   std::string tensors(const std::string& folder, std::int64_t step) const {

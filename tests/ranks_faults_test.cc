@@ -269,6 +269,26 @@ TEST_F(RanksFaults, DamagedDataIsNamedByTheRankThatReadsIt) {
   }
 }
 
+TEST_F(RanksFaults, DataThatIsTakenAwayIsNamed) {
+  succeed({"tokenize", "text.txt", "--out", "corpus", "--tokenizer", "bytes"});
+  const std::string whole = read("corpus.bin");
+  for (const Arguments& kind : {kProcesses, kThreads}) {
+    SCOPED_TRACE(testing::PrintToString(kind));
+    const Running running = start(kind + set({"data.train=corpus"}));
+    suspend(running);
+    fs::resize_file(path("corpus.bin"), 100);
+    running.process->signal(SIGCONT);
+    const std::string message = message_of(running.process->finish(), 1);
+    expect_contains(message, {"step ",
+                              ": the token file \"corpus.bin\" had " + std::to_string(whole.size()) +
+                                  " bytes when it was opened and has 100 now",
+                              "meshtrain train run --resume"});
+    expect_nothing_is_left(running);
+    write("corpus.bin", whole);
+    expect_goes_on({"--ranks", "2"}, set({"data.train=corpus"}));
+  }
+}
+
 TEST_F(RanksFaults, ALossThatIsNotFiniteIsSaidOnce) {
   for (const Arguments& kind : {kProcesses, kThreads}) {
     for (const std::string zero : {"0", "3"}) {

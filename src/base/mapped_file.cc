@@ -36,7 +36,7 @@ std::vector<char> read_all(int fd, const std::string& path) {
 }  // namespace
 
 MappedFile MappedFile::open(const std::string& path, const std::string& what) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (file.fd < 0) {
     throw_user_error("{} \"{}\" cannot be read: {}. Check the path and its permissions.", what, path,
                      std::strerror(errno));
@@ -59,6 +59,8 @@ MappedFile MappedFile::open(const std::string& path, const std::string& what) {
                     std::strerror(errno));
   }
   result.mapping_ = mapping;
+  result.descriptor_ = std::exchange(file.fd, -1);
+  result.name_ = fmt::format("{} \"{}\"", what, path);
   result.data_ = static_cast<const char*>(mapping);
   return result;
 }
@@ -69,8 +71,10 @@ MappedFile::MappedFile(MappedFile&& other) noexcept {
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this == &other) return *this;
-  if (mapping_ != nullptr) ::munmap(mapping_, size_);
+  close();
   mapping_ = std::exchange(other.mapping_, nullptr);
+  descriptor_ = std::exchange(other.descriptor_, -1);
+  name_ = std::move(other.name_);
   memory_ = std::move(other.memory_);
   data_ = mapping_ != nullptr ? static_cast<const char*>(mapping_) : memory_.data();
   size_ = std::exchange(other.size_, 0);
@@ -83,8 +87,27 @@ void MappedFile::let_go() const {
   if (mapping_ != nullptr && size_ > kSmall) ::madvise(mapping_, size_, MADV_DONTNEED);
 }
 
+void MappedFile::check_whole() const {
+  if (mapping_ == nullptr) return;
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) throw_run_error("{}: {}", name_, std::strerror(errno));
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size >= size_) return;
+  throw_run_error(
+      "{} had {} bytes when it was opened and has {} now: something writes to it. Put a new version beside it, "
+      "or "
+      "rename it into place.",
+      name_, size_, size);
+}
+
 MappedFile::~MappedFile() {
-  if (mapping_ != nullptr) ::munmap(mapping_, size_);
+  close();
+}
+
+void MappedFile::close() {
+  if (mapping_ == nullptr) return;
+  ::munmap(mapping_, size_);
+  ::close(descriptor_);
 }
 
 }  // namespace meshtrain

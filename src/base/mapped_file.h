@@ -24,14 +24,22 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {reinterpret_cast<const std::byte*>(data_), size_}; }
   std::size_t size() const { return size_; }
 
+  // Throws RunError naming the file when it has become shorter since: reading what is gone would end the
+  // process (SIGBUS). Costs a system call; for files that others may write to while they are in use.
+  void check_whole() const;
+
   // Gives back the memory of what was read so far; reading it again fetches it anew. A file much larger
   // than what is in use then does not count as memory of this process. Small files stay.
   void let_go() const;
 
  private:
+  void close();
+
   const char* data_ = nullptr;
   std::size_t size_ = 0;
   void* mapping_ = nullptr;  // null: the bytes are in memory_, or there are none
+  int descriptor_ = -1;      // of what is mapped
+  std::string name_;         // the same, for messages
   std::vector<char> memory_;
 };
 

@@ -206,6 +206,7 @@ void IndexedDataset::convert(std::int64_t byte, std::span<std::int32_t> out) con
 void IndexedDataset::read(std::int64_t begin, std::span<std::int32_t> out) const {
   check(begin >= 0 && static_cast<std::int64_t>(out.size()) <= size_ - begin,
         "tokens to read are in the data set");
+  token_file_.check_whole();
   auto run = std::upper_bound(runs_.begin(), runs_.end(), begin,
                               [](std::int64_t token, const Run& r) { return token < r.first_token; });
   while (!out.empty()) {

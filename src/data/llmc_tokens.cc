@@ -56,6 +56,7 @@ void LlmcTokens::parse() {
 
 void LlmcTokens::read(std::int64_t begin, std::span<std::int32_t> out) const {
   check(begin >= 0 && static_cast<std::int64_t>(out.size()) <= size_ - begin, "tokens to read are in the file");
+  file_.check_whole();
   const std::byte* from = bytes_.data() + kHeaderBytes + begin * 2;
   for (std::size_t i = 0; i < out.size(); ++i) {
     std::uint16_t value = 0;

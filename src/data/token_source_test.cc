@@ -59,6 +59,25 @@ TEST_F(OpenTokenSource, Llmc) {
   for (const char* name : {"t.bin", "t", "other.name"}) EXPECT_EQ(read_all(*open(name)), (Ids{9, 0})) << name;
 }
 
+TEST_F(OpenTokenSource, AFileThatBecomesShorterIsNamed) {
+  std::string bytes(1024 + 20'000, '\0');
+  const std::int32_t header[] = {20240520, 1, 10'000};
+  std::memcpy(bytes.data(), header, sizeof header);
+  folder_.write("t.bin", bytes);
+  write_indexed(folder_ / "p", Ids(10'000), 100);
+  for (const auto& [name, size] : {std::pair{"t.bin", 21'024}, std::pair{"p.bin", 20'000}}) {
+    const auto source = open(name);
+    // A new file in its place is another file.
+    std::filesystem::rename(folder_ / name, folder_ / "opened");
+    folder_.write(name, "new");
+    EXPECT_EQ(read_all(*source), Ids(10'000));
+    std::filesystem::resize_file(folder_ / "opened", 5);
+    const std::string message = message_of<RunError>([&] { read_all(*source); });
+    expect_contains(message, std::string(name) + "\" had " + std::to_string(size) + " bytes");
+    expect_contains(message, "has 5 now");
+  }
+}
+
 TEST_F(OpenTokenSource, TextAndJsonLines) {
   folder_.write("a.txt", "hi");
   folder_.write("noext", "x\n");

@@ -114,23 +114,23 @@ class ShmCommunicator final : public Communicator {
   std::vector<std::int64_t> offsets_;
 };
 
-// While it lives, this rank reads and writes the tensors of others. Throws instead where the world has failed:
-// then they may be gone.
+// While it lives, this rank reads and writes the tensors of others, unless the world has failed: then they may
+// be gone.
 class ShmCommunicator::Touching {
  public:
   explicit Touching(const ShmCommunicator& comm) : busy_(comm.block_.progress(comm.rank()).busy) {
     // In one order with the failure that await_quiet() comes after.
     busy_.store(1);
-    if (!comm.area_->failed()) return;
-    busy_.store(0);
-    comm.area_->throw_if_failed();
+    allowed_ = !comm.area_->failed();
   }
+  bool allowed() const { return allowed_; }
   Touching(const Touching&) = delete;
   Touching& operator=(const Touching&) = delete;
   ~Touching() { busy_.store(0, std::memory_order_release); }
 
  private:
   std::atomic<std::uint32_t>& busy_;
+  bool allowed_ = false;
 };
 
 }  // namespace meshtrain::shm

@@ -135,6 +135,7 @@ class ShmCommunicator::Exchange final : public Watch {
                                   : area_.resolve(entry.address);
       if (entry.chunk_bytes > 0) {
         const Touching touching(comm_);
+        if (!touching.allowed()) area_.throw_if_failed();
         std::memcpy(static_cast<std::byte*>(data.raw()) + lane.offset, from,
                     static_cast<std::size_t>(entry.chunk_bytes));
       }

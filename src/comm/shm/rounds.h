@@ -11,6 +11,7 @@ namespace meshtrain::shm {
 template <class Tasks>
 std::uint32_t ShmCommunicator::do_tasks_of(int slice, std::uint32_t count, const Tasks& tasks) {
   const Touching touching(*this);
+  if (!touching.allowed()) return 0;  // whoever waits for completion throws
   std::uint32_t done = 0;
   for (std::uint32_t task = 0; (task = claim(slice, count)) < count; ++done) {
     tasks.run(slice, static_cast<std::int64_t>(task));

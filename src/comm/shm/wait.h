@@ -71,7 +71,11 @@ void wait_for(Area& area, Bell& bell, const Patience& patience, std::chrono::nan
     if (done()) return;
     sleep_on(bell, seen, std::clamp(deadline - waited, std::chrono::nanoseconds{0}, kSlice));
     if (done()) return;
-    area.throw_if_failed();
+    if (area.failed()) {
+      // A rank that failed later had been through here, and then so are the others.
+      if (done()) return;
+      area.throw_if_failed();
+    }
     waited = time.passed();
     if (waited < std::min(next_look, deadline)) continue;
     next_look = waited + kSlice;
