@@ -24,6 +24,7 @@ constexpr const char* kNetwork = R"(
   PATH=$PATH:/usr/sbin:/sbin
   mount --make-rprivate /
   mount -t tmpfs none /run   # where ip(8) keeps the names of its namespaces
+  mount -t tmpfs none /dev/shm   # Open MPI names its files there after process numbers, which recur in namespaces
   hostname head
   ip link set lo up
   ip link add switch type bridge
