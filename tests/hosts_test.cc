@@ -211,7 +211,7 @@ TEST_F(Hosts, GiveTheBitsOfOne) {
 }
 
 TEST_F(Hosts, ACutNetworkIsADeadlineOnBothSides) {
-  const auto process = start_long_run("1.5");
+  const auto process = start_long_run("2.5");
   EXPECT_TRUE(has_ranks("h1") && has_ranks("h2"));
   shell("ip link set h2 down");
   const auto begin = Clock::now();
@@ -223,7 +223,7 @@ TEST_F(Hosts, ACutNetworkIsADeadlineOnBothSides) {
   EXPECT_EQ(outcome.status, 1) << outcome;
   const std::regex expected(
       "meshtrain: step \\d+: [a-z-]+ .*, operation \\d+ of group \"[a-z]+\" \\(ranks 0, 1, 2, 3\\): .*"
-      "ranks? (2|3|2, 3)\\. The deadline of 1.5 s has passed\\. The newest checkpoint is "
+      "ranks? (2|3|2, 3)\\. The deadline of 2.5 s has passed\\. The newest checkpoint is "
       "run/checkpoints/step-\\d+; to go on from there: meshtrain train run --resume\n");
   EXPECT_TRUE(std::regex_search(outcome.err, expected)) << outcome;
   expect_goes_on_here();
