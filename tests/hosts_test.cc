@@ -102,29 +102,17 @@ class Hosts : public ProgramTest {
   std::unique_ptr<Process> start(const std::string& hosts, const Arguments& options,
                                  const Arguments& command) const {
     const std::string network = "10.77.0.0/24";
+    Arguments words = {"--pid", "--fork", "--kill-child", mpirun_, "--host", hosts, "--bind-to", "none"};
+    for (const auto& [name, value] :
+         std::vector<std::pair<std::string, std::string>>{{"plm_rsh_agent", path("agent").string()},
+                                                          {"orte_tmpdir_base", path("tmp").string()},
+                                                          {"btl_tcp_if_include", network},
+                                                          {"oob_tcp_if_include", network}}) {
+      words = words + Arguments{"--mca", name, value};
+    }
     return std::make_unique<Process>(find_program("unshare"),
-                                     Arguments{"--pid",
-                                               "--fork",
-                                               "--kill-child",
-                                               mpirun_,
-                                               "--host",
-                                               hosts,
-                                               "--bind-to",
-                                               "none",
-                                               "--mca",
-                                               "plm_rsh_agent",
-                                               path("agent").string(),
-                                               "--mca",
-                                               "orte_tmpdir_base",
-                                               path("tmp").string(),
-                                               "--mca",
-                                               "btl_tcp_if_include",
-                                               network,
-                                               "--mca",
-                                               "oob_tcp_if_include",
-                                               network} +
-                                         options + Arguments{MESHTRAIN_BINARY} + command,
-                                     dir_, [] { prctl(PR_SET_PDEATHSIG, SIGKILL); });
+                                     words + options + Arguments{MESHTRAIN_BINARY} + command, dir_,
+                                     [] { prctl(PR_SET_PDEATHSIG, SIGKILL); });
   }
 
   std::string tensors(const std::string& folder, std::int64_t step) const {
