@@ -1,12 +1,15 @@
 // What the shm engine does when ranks die, stop, leave, disagree or are told to give up: an error on every
 // rank, which says what happened, never a hang.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
-#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -86,15 +89,23 @@ void expect_contains(const Lines& lines, const std::vector<std::string>& parts) 
   }
 }
 
-// Calls `op` for ever, which ends with an exception.
-testing::RankBody loop_of(CommOp op, std::int64_t count) {
-  return [=](World& world) {
-    const auto comm = world.group("all", all_of(world));
-    Calls calls(world, *comm, count);
-    for (;;) calls.run(op);
-    return Lines();
-  };
-}
+// A number that processes share.
+class SharedCount {
+ public:
+  SharedCount() {
+    void* page =
+        mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) std::abort();
+    value_ = new (page) std::atomic<int>(0);
+  }
+  SharedCount(const SharedCount&) = delete;
+  SharedCount& operator=(const SharedCount&) = delete;
+  ~SharedCount() { munmap(value_, sizeof(*value_)); }
+  std::atomic<int>& operator*() const { return *value_; }
+
+ private:
+  std::atomic<int>* value_;
+};
 
 class EachCollective : public ::testing::TestWithParam<CommOp> {};
 INSTANTIATE_TEST_SUITE_P(Faults, EachCollective, ::testing::ValuesIn(kAllOps), [](const auto& p) {
@@ -103,17 +114,31 @@ INSTANTIATE_TEST_SUITE_P(Faults, EachCollective, ::testing::ValuesIn(kAllOps), [
   return name;
 });
 
-// Three ranks; a signal for rank 1 while they work.
-class Ranks3 {
+// Three processes that call `op` for ever, which ends with an exception.
+class Loops {
  public:
-  Ranks3(const testing::RankBody& body, std::chrono::milliseconds deadline)
+  Loops(CommOp op, std::int64_t count, std::chrono::milliseconds deadline)
       : area_(ShmArea::create(3, ShmArea::Ranks::kProcesses)) {
+    const auto body = [this, op, count](World& world) {
+      const auto comm = world.group("all", all_of(world));
+      Calls calls(world, *comm, count);
+      calls.run(op);
+      (*looping_).fetch_add(1);
+      for (;;) calls.run(op);
+      return Lines();
+    };
     for (int rank = 0; rank < 3; ++rank) processes_.emplace_back(*area_, rank, WorldOptions{deadline}, body);
+    const auto end = Clock::now() + std::chrono::seconds(30);
+    while ((*looping_).load() < 3 && Clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // Somewhere in the middle.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   RankProcess& operator[](std::size_t rank) { return processes_[rank]; }
   ShmArea& area() { return *area_; }
 
  private:
+  SharedCount looping_;
   std::shared_ptr<ShmArea> area_;
   std::vector<RankProcess> processes_;
 };
@@ -123,8 +148,7 @@ constexpr std::chrono::milliseconds kLong{60'000};
 TEST_P(EachCollective, NamesARankThatIsKilledInside) {
   // Short and long calls, so that it dies in different places.
   for (const std::int64_t count : {100, 100'000}) {
-    Ranks3 ranks(loop_of(GetParam(), count), kLong);
-    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    Loops ranks(GetParam(), count, kLong);
     ranks[1].signal(SIGKILL);
     const auto killed = Clock::now();
     for (const std::size_t rank : {0U, 2U}) expect_contains(ranks[rank].finish(), {"rank 1 died during"});
@@ -135,29 +159,26 @@ TEST_P(EachCollective, NamesARankThatIsKilledInside) {
 
 TEST_P(EachCollective, NamesARankThatDiesBefore) {
   const CommOp op = GetParam();
-  Ranks3 ranks(
-      [op](World& world) {
-        const auto comm = world.group("all", all_of(world));
-        Calls calls(world, *comm, 1000);
-        calls.run(op);
-        if (world.rank() == 1) raise(SIGKILL);
-        const auto begin = Clock::now();
-        try {
-          for (;;) calls.run(op);
-        } catch (const CommError& e) {
-          if (Clock::now() - begin > std::chrono::seconds(2)) return Lines{"it took long"};
-          return Lines{e.what()};
-        }
-      },
-      kLong);
+  const auto failures = testing::run_processes(3, {kLong}, [op](World& world) {
+    const auto comm = world.group("all", all_of(world));
+    Calls calls(world, *comm, 1000);
+    calls.run(op);
+    if (world.rank() == 1) raise(SIGKILL);
+    const auto begin = Clock::now();
+    try {
+      for (;;) calls.run(op);
+    } catch (const CommError& e) {
+      if (Clock::now() - begin > std::chrono::seconds(2)) return Lines{"it took long"};
+      return Lines{e.what()};
+    }
+  });
   for (const std::size_t rank : {0U, 2U}) {
-    expect_contains(ranks[rank].finish(), {"rank 1 died during", name_of(op).data(), "of group \"all\""});
+    expect_contains(failures[rank], {"rank 1 died during", name_of(op).data(), "of group \"all\""});
   }
 }
 
 TEST_P(EachCollective, SaysWhoWaitsForAStoppedRank) {
-  Ranks3 ranks(loop_of(GetParam(), 1000), std::chrono::milliseconds(500));
-  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  Loops ranks(GetParam(), 1000, std::chrono::milliseconds(500));
   ranks[1].signal(SIGSTOP);
   for (const std::size_t rank : {0U, 2U}) {
     const Lines lines = ranks[rank].finish();
@@ -357,13 +378,13 @@ TEST(Faults, AfterAnErrorTheWorldOnlyThrows) {
 
 TEST_P(EachCollective, AbortFreesEveryRank) {
   const CommOp op = GetParam();
-  // Rank 2 never comes; rank 0's own thread gives up.
+  // Rank 2 never comes.
   const auto body = [op](World& world) {
     const auto comm = world.group("all", all_of(world));
     if (world.rank() == 2) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       world.abort("rank 2 has no more disk");
-      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
       return Lines();
     }
     Calls(world, *comm, 100'000).run(op);
@@ -378,26 +399,18 @@ TEST_P(EachCollective, AbortFreesEveryRank) {
 }
 
 TEST(Faults, SupervisorAborts) {
-  Ranks3 ranks(loop_of(CommOp::kAllReduce, 1000), kLong);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  Loops ranks(CommOp::kAllReduce, 1000, kLong);
   ranks.area().abort("enough");
   for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank].finish(), Lines{"enough"});
 }
 
-TEST(Faults, NothingIsLeftBehind) {
-  const auto shared_files = [] {
-    Lines names;
-    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.push_back(entry.path());
-    std::sort(names.begin(), names.end());
-    return names;
-  };
-  const Lines before = shared_files();
-  Ranks3 ranks(loop_of(CommOp::kAllReduce, 100'000), kLong);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_EQ(shared_files(), before);
-  for (std::size_t rank = 0; rank < 3; ++rank) ranks[rank].signal(SIGKILL);
-  for (std::size_t rank = 0; rank < 3; ++rank) ranks[rank].finish();
-  EXPECT_EQ(shared_files(), before);
+// The memory has no name in any file system, so that there is nothing to leave behind.
+TEST(Faults, MemoryIsGoneWithItsLastProcess) {
+  Loops ranks(CommOp::kAllReduce, 100'000, kLong);
+  std::ifstream maps("/proc/" + std::to_string(ranks[0].id()) + "/maps");
+  const std::string text{std::istreambuf_iterator<char>(maps), {}};
+  EXPECT_NE(text.find("/memfd:meshtrain (deleted)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("/dev/shm/"), std::string::npos) << text;
 }
 
 TEST(Faults, RanksThatCannotBe) {
