@@ -12,9 +12,11 @@
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
+#include "ops/embedding.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
 #include "ops/optimizer_update.h"
+#include "ops/square_sum.h"
 
 namespace meshtrain {
 namespace {
@@ -76,7 +78,8 @@ class Bench {
   benchmark::State& state_;
 };
 
-// range(1): out features, range(2): in features; range(3): 0 forward, 1 backward input, 2 backward weight.
+// range(1): out features, range(2): in features; range(3): 0 forward, 1 backward input, 2 backward weight,
+// 3 backward weight with the gradient in the operands' type.
 void linear(benchmark::State& state) {
   Bench b(state);
   const std::int64_t out = state.range(1);
@@ -84,7 +87,7 @@ void linear(benchmark::State& state) {
   const Tensor x = b.random({kTokens, in});
   const Tensor w = b.random({out, in});
   const Tensor y = b.random({kTokens, out});
-  const Tensor dw = b.random(DType::kF32, {out, in});
+  const Tensor dw = b.random(state.range(3) == 3 ? b.dtype : DType::kF32, {out, in});
   switch (state.range(3)) {
     case 0:
       b.run([&] { ops::matmul(b.stream, x, w, y, {.transpose_b = true}); });
@@ -101,6 +104,7 @@ BENCHMARK(linear)
     ->ArgsProduct({{0, 1}, {2304, 768}, {768}, {0, 1, 2}})
     ->ArgsProduct({{0, 1}, {3072}, {768}, {0, 1, 2}})
     ->ArgsProduct({{0, 1}, {768}, {3072}, {0, 1, 2}})
+    ->ArgsProduct({{0}, {768, 3072}, {768}, {3}})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 
@@ -193,19 +197,56 @@ void cross_entropy(benchmark::State& state) {
 }
 BENCHMARK(cross_entropy)->ArgName("fp32")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->UseRealTime();
 
+// Token ids by Zipf's law, as text has them.
+void embedding_backward(benchmark::State& state) {
+  Bench b(state);
+  const Tensor dout = b.random({kTokens, kHidden});
+  const Tensor dtable = b.random(state.range(1) == 0 ? DType::kF32 : b.dtype, {kVocab, kHidden});
+  const RandomStream random(1, "tokens");
+  std::vector<std::int32_t> ids;
+  for (std::uint64_t i = 0; i < kTokens; ++i) {
+    ids.push_back(static_cast<std::int32_t>(std::pow(static_cast<double>(kVocab), random.uniform(i)) - 1.0));
+  }
+  const Tensor tokens(ids.data(), DType::kI32, {kTokens});
+  b.run([&] { ops::embedding_backward(b.stream, tokens, dout, dtable); });
+}
+BENCHMARK(embedding_backward)
+    ->ArgNames({"fp32", "gradient16"})
+    ->Args({0, 0})
+    ->Args({1, 0})
+    ->Args({0, 1})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+
+void square_nodes(benchmark::State& state) {
+  Bench b(state);
+  const Tensor x = b.random({state.range(1)});
+  b.run([&] { benchmark::DoNotOptimize(ops::square_nodes(b.stream, x, 0)); });
+}
+BENCHMARK(square_nodes)
+    ->ArgNames({"fp32", "elements"})
+    ->ArgsProduct({{0, 1}, {kHidden, kHidden* kHidden, kVocab* kHidden}})
+    ->Unit(benchmark::kMicrosecond)
+    ->UseRealTime();
+
 void adamw(benchmark::State& state) {
   Bench b(state);
   const Shape flat = {kVocab * kHidden};
   ops::UpdateTensors tensors;
   tensors.master = b.random(DType::kF32, flat);
-  tensors.gradient = b.random(DType::kF32, flat);
+  tensors.gradient = b.random(state.range(1) == 0 ? DType::kF32 : b.dtype, flat);
   if (b.dtype != DType::kF32) tensors.weight = b.random(flat);
   const Tensor m = b.random(DType::kF32, flat);
   const Tensor v = b.random(DType::kF32, flat);
   ops::fill(b.stream, v, 1e-4F);
   b.run([&] { ops::adam_update(b.stream, tensors, m, v, {.lr = 1e-4, .weight_decay = 0.1, .step = 10}); });
 }
-BENCHMARK(adamw)->ArgName("fp32")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(adamw)
+    ->ArgNames({"fp32", "gradient16"})
+    ->ArgsProduct({{0}, {0, 1}})
+    ->Args({1, 0})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace meshtrain

@@ -21,5 +21,6 @@ install_packages() {
 }
 
 BUILD_PACKAGES=(g++ cmake ninja-build ccache pkg-config libdnnl-dev libhwy-dev libcli11-dev libtomlplusplus-dev
-  libfmt-dev nlohmann-json3-dev libxxhash-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev)
-TEST_PACKAGES=(libgtest-dev git)
+  libfmt-dev nlohmann-json3-dev libxxhash-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev
+  libopenmpi-dev openmpi-bin)
+TEST_PACKAGES=(libgtest-dev git iproute2)

@@ -1,8 +1,10 @@
-// `meshtrain bench`: fields, arguments, Ctrl-C. No rate is asserted.
+// `meshtrain bench`: fields, arguments, Ctrl-C, results. No rate is asserted.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <set>
 
+#include "comm/engines.h"
 #include "program.h"
 
 namespace meshtrain {
@@ -180,6 +182,141 @@ TEST_F(Bench, TrainMeasuresItsPeakAndTakesConfigs) {
   EXPECT_FALSE(exists("run"));
   const Outcome text = succeed({"bench", "train", "--config", "a.toml", "--steps", "1", "--peak-tflops", "1"});
   expect_contains(text.out, {"llama-tiny", "tokens/s", "forward", "backward", "optimizer", "MFU", "6*N"});
+}
+
+// busbw factors as nccl-tests publishes them, on n ranks.
+double bus_factor(const std::string& op, double n) {
+  if (op == "all_reduce") return 2 * (n - 1) / n;
+  return op == "broadcast" || op == "sendrecv" ? 1.0 : (n - 1) / n;
+}
+
+// One timing of `bench comm`, of `size` bytes.
+void expect_rates(const nlohmann::json& timing, double size, double factor) {
+  EXPECT_GT(timing["time"], 0.0);
+  const double algorithm = size / timing["time"].get<double>() / 1e3;
+  EXPECT_NEAR(timing["alg_bw"], algorithm, 1e-9 * algorithm);
+  EXPECT_NEAR(timing["bus_bw"], algorithm * factor, 1e-9 * algorithm);
+  EXPECT_EQ(timing["nwrong"], 0);
+}
+
+class BenchComm : public Bench {
+ protected:
+  static Arguments comm(const Arguments& more) {
+    return Arguments{"bench", "comm", "--iters", "2", "--warmup", "1", "--json", "-"} + more;
+  }
+
+  // What holds for every engine.
+  void expect_consistent(const nlohmann::json& json, const std::string& op, int ranks) const {
+    EXPECT_EQ(json["config"]["op"], op);
+    EXPECT_EQ(json["config"]["ranks"], ranks);
+    EXPECT_EQ(json["out_of_bounds"]["count"], 0);
+    EXPECT_EQ(json["out_of_bounds"]["okay"], true);
+    double sum = 0.0;
+    int timings = 0;
+    for (const nlohmann::json& row : json["results"]) {
+      for (const char* form : {"out_of_place", "in_place"}) {
+        if (row[form].is_null()) continue;
+        expect_rates(row[form], row["size"], bus_factor(op, ranks));
+        sum += row[form]["bus_bw"].get<double>();
+        ++timings;
+      }
+      EXPECT_FALSE(row["out_of_place"].is_null());
+      EXPECT_EQ(row["in_place"].is_null(), op == "all_to_all" || op == "sendrecv");
+    }
+    EXPECT_NEAR(json["average_bus_bandwidth"]["bandwidth"], sum / timings, 1e-9 * sum);
+  }
+};
+
+TEST_F(BenchComm, EveryOperationOverShm) {
+  for (const std::string op :
+       {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "sendrecv"}) {
+    SCOPED_TRACE(op);
+    const Outcome outcome = succeed(comm(
+        {"--op", op, "--ranks", "3", "--type", "bfloat16", "--min", "1", "--max", "32K", "--factor", "64"}));
+    expect_contains(outcome.err, {"out-of-place", "in-place", "algbw", "busbw", "#wrong", op});
+    const nlohmann::json json = nlohmann::json::parse(outcome.out);
+    expect_consistent(json, op, 3);
+    ASSERT_EQ(json["results"].size(), 3U);  // 1, 64, 4096
+    const bool in_pieces = op == "all_gather" || op == "reduce_scatter" || op == "all_to_all";
+    EXPECT_EQ(json["results"][2]["size"], in_pieces ? 4092 : 4096);  // whole elements of three ranks
+    EXPECT_EQ(json["results"][2]["count"], in_pieces ? 682 : 2048);
+    EXPECT_EQ(json["results"][0]["count"], 1);
+    EXPECT_EQ(json["results"][0]["type"], "bfloat16");
+    EXPECT_EQ(json["results"][0]["redop"], op == "all_reduce" || op == "reduce_scatter" ? "sum" : "none");
+    EXPECT_EQ(json["results"][0]["root"], op == "broadcast" ? 0 : -1);
+  }
+}
+
+TEST_F(BenchComm, EveryTypeAndReduction) {
+  for (const std::string type : {"float", "bfloat16", "half", "double", "int32", "int64", "uint8"}) {
+    for (const std::string redop : {"sum", "avg", "min", "max"}) {
+      SCOPED_TRACE(type + " " + redop);
+      // 18 ranks: sums of uint8 wrap.
+      const nlohmann::json json =
+          succeed_with_json(comm({"--type", type, "--redop", redop, "--ranks", type == "uint8" ? "18" : "2",
+                                  "--ranks-as", "threads", "--min", "600", "--max", "600"}));
+      expect_consistent(json, "all_reduce", type == "uint8" ? 18 : 2);
+      EXPECT_EQ(json["results"][0]["type"], type);
+      EXPECT_EQ(json["results"][0]["redop"], redop);
+    }
+  }
+  const nlohmann::json ours = succeed_with_json(comm({"--type", "fp16", "--min", "64", "--max", "64"}));
+  EXPECT_EQ(ours["results"][0]["type"], "half");
+}
+
+TEST_F(BenchComm, OverMpiItStartsTheLauncher) {
+  if (!has_mpi()) GTEST_SKIP() << "this build has no MPI library";
+  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "mpirun is not in PATH";
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  for (const std::string engine : {"mpi", "mpi-native"}) {
+    for (const std::string op : {"all_reduce", "reduce_scatter"}) {
+      SCOPED_TRACE(engine + " " + op);
+      const nlohmann::json json = succeed_with_json(comm(
+          {"--engine", engine, "--op", op, "--ranks", "3", "--min", "64", "--max", "64K", "--factor", "1024"}));
+      expect_consistent(json, op, 3);
+      EXPECT_EQ(json["config"]["engine"], engine);
+    }
+  }
+  expect_refused({"bench", "comm", "--engine", "mpi-native", "--type", "half"}, {"--type half", "16-bit"});
+}
+
+TEST_F(BenchComm, TheCostModelAsATable) {
+  // Gradients of 1e9 parameters in bf16, 8 ranks: published.
+  const Outcome outcome = succeed({"bench", "comm", "--engine", "sim", "--ranks", "8", "--min", "2000000000",
+                                   "--max", "2000000000", "--latency-us", "10", "--gbps", "50", "--json"});
+  expect_contains(outcome.err, {"server", "ring", "tree", "halving-doubling", "cheapest"});
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  const nlohmann::json& row = json["results"][0];
+  EXPECT_EQ(row["algorithms"]["ring"]["sent_bytes"], 3'500'000'000);
+  EXPECT_EQ(row["algorithms"]["server"]["link_bytes"], 28'000'000'000);
+  EXPECT_NEAR(row["algorithms"]["ring"]["time"], 14 * (10 + 250e6 / 50e3), 1e-6);
+  EXPECT_NEAR(row["algorithms"]["halving-doubling"]["time"], 6 * 10 + 3.5e9 / 50e3, 1e-6);
+  EXPECT_EQ(row["cheapest"], "halving-doubling");
+  EXPECT_EQ(json["config"]["latency_us"], 10.0);
+}
+
+TEST_F(BenchComm, MistakesAreRefused) {
+  expect_refused(comm({"--op", "all_reduced"}), {"--op all_reduced", "nearest is all_reduce", "sendrecv"});
+  expect_refused(comm({"--type", "floaf"}), {"--type floaf", "nearest is float"});
+  expect_refused(comm({"--redop", "prod"}), {"--redop prod", "sum, avg, min, max"});
+  expect_refused(comm({"--engine", "mpy"}), {"--engine mpy", "nearest is mpi"});
+  expect_refused(comm({"--ranks-as", "thread"}), {"--ranks-as thread", "nearest is threads"});
+  expect_refused(comm({"--ranks", "0"}), {"--ranks"});
+  expect_refused(comm({"--ranks", "-3"}), {"--ranks"});
+  expect_refused(comm({"--iters", "0"}), {"--iters"});
+  expect_refused(comm({"--factor", "1"}), {"--factor"});
+  expect_refused(comm({"--root", "2", "--op", "broadcast"}), {"--root 2", "2 ranks"});
+  for (const std::string bad : {"0", "", "-1", "K", "1KB", "1.5M", "64X", "99999T", "99999999999999999999"}) {
+    expect_refused(comm({"--min=" + bad}), {"--min"});
+  }
+  expect_refused(comm({"--min", "2M", "--max", "1M"}), {"--min 2M", "--max 1M"});
+  expect_refused(comm({"--min", "1024T", "--max", "1024T"}), {"memory"});
+  expect_refused({"bench", "comm", "--json", "nowhere/result.json"}, {"nowhere/result.json"});
+  expect_refused(comm({"--engine", "sim", "--op", "sendrecv"}), {"sendrecv", "cost model"});
+  expect_refused(comm({"--engine", "sim", "--gbps", "0"}), {"--gbps 0"});
+  expect_refused(comm({"--engine", "sim", "--latency-us", "-1"}), {"--latency-us -1"});
+  expect_refused(comm({"--engine", "sim", "--link", "lokal"}), {"--link lokal", "nearest is local"});
 }
 
 }  // namespace

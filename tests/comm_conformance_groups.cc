@@ -204,7 +204,7 @@ void check_stats(Conformance& suite) {
   comm->reduce_scatter(all.tensor(), all.piece(60 * world.rank(), 60), ReduceOp::kSum, Traffic::kGradients);
   comm->all_gather(all.piece(60 * world.rank(), 60), all.tensor(), Traffic::kParameters);
   comm->all_to_all(all.tensor(), even, other.tensor(), even, Traffic::kEvaluation);
-  comm->broadcast(all.tensor(), 0, Traffic::kCheckpoint);
+  comm->broadcast(all.tensor(), 0, Traffic::kOther);
   comm->barrier();
   const std::int64_t pass = 60 * 4 * (ranks - 1);
   const CommStats& stats = comm->stats();
@@ -212,7 +212,7 @@ void check_stats(Conformance& suite) {
   suite.expect(stats.sent_for(Traffic::kParameters) == pass, "bytes of all-gather");
   suite.expect(stats.sent_for(Traffic::kEvaluation) == pass, "bytes of all-to-all");
   const bool last = world.rank() == world.size() - 1;
-  suite.expect(stats.sent_for(Traffic::kCheckpoint) == (last ? 0 : count * 4), "bytes of broadcast");
+  suite.expect(stats.sent_for(Traffic::kOther) == (last ? 0 : count * 4), "bytes of broadcast");
   suite.expect(stats.sent_for(Traffic::kControl) == 0, "bytes of a barrier");
   const std::array<std::int64_t, kTrafficKinds> calls = {2, 1, 1, 1, 1};
   suite.expect(stats.calls == calls, "numbers of calls");

@@ -37,6 +37,11 @@ TEST_P(CommConformance, Passes) {
   expect_none(run_ranks(kind, ranks, [&](World& world) { return testing::run_conformance(world, extent); }));
 }
 
+TEST(SingleWorld, OneRankNeedsNoEngine) {
+  const std::unique_ptr<World> world = make_single_world();
+  expect_none({testing::run_conformance(*world)});
+}
+
 INSTANTIATE_TEST_SUITE_P(Shm, CommConformance,
                          ::testing::Combine(::testing::Values(Ranks::kThreads, Ranks::kProcesses),
                                             ::testing::Values(1, 2, 3, 4, 7, 8)),

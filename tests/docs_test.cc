@@ -1,4 +1,4 @@
-// The documents name only what is there: files, commands, config keys.
+// The documents name only what is there: files, commands, config keys, messages.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -157,6 +157,32 @@ TEST(Docs, ConfigKeysExist) {
     }
   }
   EXPECT_GT(seen, 20);
+}
+
+// What the sources say in string literals, joined where a line breaks them, with "…" for each value that is
+// filled in.
+std::string messages_of(const std::string& source) {
+  static const std::regex kJoint(R"re("\s*\n\s*")re");
+  static const std::regex kQuote(R"re(\\")re");
+  static const std::regex kValue(R"re(\{[^{}\n"]*\})re");
+  const std::string joined = std::regex_replace(source, kJoint, "");
+  return std::regex_replace(std::regex_replace(joined, kQuote, "\""), kValue, "…");
+}
+
+TEST(Docs, ErrorsAreThoseOfTheSources) {
+  std::string messages;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(kRoot / "src")) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file() && !name.ends_with("_test.cc")) messages += messages_of(read(entry.path()));
+  }
+  const std::string document = read(kRoot / "docs/errors.md");
+  static const std::regex kRow(R"(\n\| `([^`]+)` \|)");
+  int seen = 0;
+  for (const std::smatch& row : matches(document, kRow)) {
+    ++seen;
+    EXPECT_NE(messages.find(row[1]), std::string::npos) << "no source says: " << row[1];
+  }
+  EXPECT_GT(seen, 60);
 }
 
 }  // namespace

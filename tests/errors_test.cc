@@ -137,11 +137,19 @@ TEST_F(Errors, SizesThatAreImpossible) {
 }
 
 TEST_F(Errors, AMeshThatThisVersionDoesNotHave) {
-  for (const std::string axis : {"dp", "tp", "pp", "cp", "ep"}) {
+  for (const std::string axis : {"tp", "pp", "cp", "ep"}) {
     expect_train_refused("mesh." + axis + "=2", {"mesh." + axis + " = 2", "set it to 1"});
   }
   expect_train_refused("mesh.zero=4", {"mesh.zero = 4", "between 0 and 3"});
-  expect_train_refused("numerics.reduction=tree", {"numerics.reduction", "\"fast\""});
+}
+
+TEST_F(Errors, AMeshThatDoesNotFit) {
+  expect_refused({"train", "a.toml", "--ranks", "4", "-s", "mesh.dp=2"},
+                 {"mesh.dp = 2", "makes 2 ranks", "there are 4", "--ranks 2", "mesh.dp = 4"});
+  expect_refused({"train", "a.toml", "--ranks", "3"}, {"train.global_batch = 4", "mesh.dp = 3", "mesh.dp = 2"});
+  expect_refused({"train", "a.toml", "--ranks", "0"}, {"--ranks", "0"});
+  expect_refused({"train", "a.toml", "--ranks", "2", "--ranks-as", "fibres"}, {"--ranks-as", "fibres"});
+  expect_refused({"train", "a.toml", "-s", "mesh.engine=nccl"}, {"mesh.engine", "nccl", "\"auto\""});
 }
 
 TEST_F(Errors, AModelThatDoesNotFitIsRefusedAtOnceWithItsBytes) {

@@ -75,6 +75,22 @@ inline void write_file(const fs::path& path, std::string_view text) {
   if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
 }
 
+// The program `name` of PATH; empty where there is none.
+inline std::string find_program(const std::string& name) {
+  std::istringstream folders(std::getenv("PATH"));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (access((folder + "/" + name).c_str(), X_OK) == 0) return folder + "/" + name;
+  }
+  return {};
+}
+
+// The children of a process in the order in which it forked them (proc(5)).
+inline std::vector<pid_t> children_of(pid_t parent) {
+  const std::string number = std::to_string(parent);
+  std::ifstream file("/proc/" + number + "/task/" + number + "/children");
+  return {std::istream_iterator<pid_t>(file), {}};
+}
+
 // What a child does between fork and exec: only async-signal-safe calls.
 using BeforeExec = std::function<void()>;
 
@@ -111,6 +127,8 @@ class Process {
     waitpid(child_, nullptr, 0);
   }
 
+  // -1 once it has ended.
+  pid_t pid() const { return child_; }
   void signal(int number) const {
     if (child_ > 0) kill(child_, number);  // -1 would be everybody
   }

@@ -168,8 +168,11 @@ void read_tensors(const SafetensorsReader& file, std::span<const TensorDestinati
     }
   }
   for (const TensorDestination& tensor : tensors) {
-    const std::span<const std::byte> data = file.find(tensor.name)->data;
-    if (!data.empty()) std::memcpy(tensor.data, data.data(), data.size());
+    const std::int64_t count = tensor.count < 0 ? tensor.shape.numel() - tensor.first : tensor.count;
+    if (count == 0) continue;
+    const auto begin = static_cast<std::size_t>(tensor.first * size_of(tensor.dtype));
+    const auto bytes = static_cast<std::size_t>(count * size_of(tensor.dtype));
+    std::memcpy(tensor.data, file.find(tensor.name)->data.subspan(begin, bytes).data(), bytes);
     file.let_go();
   }
 }

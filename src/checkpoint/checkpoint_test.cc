@@ -150,8 +150,8 @@ TEST_F(CheckpointTest, AnotherModelIsRefused) {
   const auto message = [&](const std::vector<TensorDestination>& tensors) {
     return message_of<UserError>([&] { read_tensors(checkpoint.model(), tensors); });
   };
-  const TensorDestination weight = {"weight", DType::kF32, {64, 3}, memory.data()};
-  const TensorDestination bias = {"bias", DType::kF32, {3}, memory.data()};
+  const TensorDestination weight = {.name = "weight", .shape = {64, 3}, .data = memory.data()};
+  const TensorDestination bias = {.name = "bias", .shape = {3}, .data = memory.data()};
   expect_contains(message({weight, {"bias", DType::kF32, {4}, memory.data()}}),
                   {"model.safetensors", "\"bias\" as [3]", "should be [4]", "another model"});
   expect_contains(message({weight, {"bias", DType::kF32, {3, 1}, memory.data()}}), {"[3]", "[3, 1]"});

@@ -23,16 +23,12 @@ void report(const WriteHook& hook, std::string_view step, const fs::path& path) 
   if (hook) hook(fmt::format("{} {}", step, path.string()));
 }
 
-std::span<const std::byte> bytes_of(const NamedTensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.data), static_cast<std::size_t>(tensor.bytes())};
-}
-
 ManifestFile write_tensors(const std::string& path, std::span<const NamedTensor> tensors,
                            const WriteHook& hook) {
   std::vector<SafetensorsDecl> decls;
   for (const NamedTensor& tensor : tensors) decls.push_back({tensor.name, tensor.dtype, tensor.shape});
   SafetensorsWriter writer(path, decls, {{"format", "pt"}}, hook);
-  for (const NamedTensor& tensor : tensors) writer.append(bytes_of(tensor));
+  for (const NamedTensor& tensor : tensors) writer.append(tensor.get());
   writer.finish();
   return {writer.size(), writer.hash()};
 }
@@ -104,10 +100,11 @@ CheckpointContents copied(const CheckpointContents& contents, std::vector<std::b
   std::byte* next = storage.data();
   for (auto* tensors : {&copy.model, &copy.optimizer}) {
     for (NamedTensor& tensor : *tensors) {
-      const auto bytes = static_cast<std::size_t>(tensor.bytes());
-      if (bytes != 0) std::memcpy(next, tensor.data, bytes);
+      const std::span<const std::byte> bytes = tensor.get();
+      if (!bytes.empty()) std::memcpy(next, bytes.data(), bytes.size());
       tensor.data = next;
-      next += bytes;
+      tensor.fetch = {};
+      next += bytes.size();
     }
   }
   return copy;

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,13 @@ struct NamedTensor {
   DType dtype = DType::kF32;
   Shape shape;
   const void* data = nullptr;  // host memory, contiguous
+  // Where the bytes come from elsewhere: called once, in the order of the lists below, model first; what it
+  // gives lasts until the next call.
+  std::function<const void*()> fetch = {};
+
+  std::span<const std::byte> get() const {
+    return {static_cast<const std::byte*>(fetch ? fetch() : data), static_cast<std::size_t>(bytes())};
+  }
   std::int64_t bytes() const { return shape.numel() * size_of(dtype); }
 };
 

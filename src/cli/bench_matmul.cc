@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -77,27 +75,6 @@ struct Best {
 
 nlohmann::json shape_json(const MatmulShape& s) {
   return {{"m", s.m}, {"n", s.n}, {"k", s.k}};
-}
-
-void write_json(const std::string& path, const nlohmann::json& json) {
-  if (path == "-") {
-    fmt::print("{}\n", json.dump(2));
-    return;
-  }
-  std::ofstream file(path);
-  file << json.dump(2) << '\n';
-  file.close();
-  if (!file) throw_run_error("cannot write {}: check the folder, its permissions and the free space", path);
-}
-
-// Mistakes that would show only after the measurement.
-void check_json_path(const std::string& path) {
-  if (path.empty() || path == "-") return;
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  if (!std::filesystem::is_directory(folder) || std::filesystem::is_directory(path)) {
-    throw_user_error("--json {} cannot be written: {}; name a file in a folder that exists", path,
-                     std::filesystem::is_directory(path) ? "it is a folder" : "there is no such folder");
-  }
 }
 
 void check_largest(const MatmulShape& shape, const MatmulBenchOptions& options) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 
 #include "base/error.h"
 #include "base/median.h"
@@ -16,6 +17,7 @@
 #include "model/flops.h"
 #include "telemetry/peak.h"
 #include "telemetry/units.h"
+#include "train/agreement.h"
 #include "train/assembly.h"
 #include "train/step.h"
 #include "train/vocabulary.h"
@@ -36,6 +38,7 @@ struct Arguments {
   std::int64_t warmup = 1;
   std::int64_t threads = 0;
   double peak_tflops = 0.0;
+  RankArguments ranks;
   bool json = false;
 };
 
@@ -52,7 +55,7 @@ Config make_config(const Arguments& a) {
       fmt::format("model.preset=\"{}\"", a.preset),
       fmt::format("data.seq_len={}", a.seq),
       fmt::format("train.micro_batch={}", a.batch),
-      fmt::format("train.global_batch={}", a.batch * a.micro_steps),
+      fmt::format("train.global_batch={}", a.batch * a.micro_steps * std::max<std::int64_t>(a.ranks.ranks, 1)),
       fmt::format("train.steps={}", a.steps + a.warmup),
       fmt::format("precision.compute=\"{}\"", a.compute),
       fmt::format("recompute.policy=\"{}\"", a.recompute),
@@ -89,29 +92,39 @@ std::vector<Sample> time_steps(Assembly& assembly, const Arguments& arguments) {
   const std::int64_t tokens = config.train.global_batch * config.data.seq_len;
   const auto inputs = random_tokens(tokens, config.model.vocab, "bench/tokens");
   const auto targets = random_tokens(tokens, config.model.vocab, "bench/targets");
+  const auto own = static_cast<std::size_t>(assembly.micro_steps() * assembly.micro_batch_shape().tokens());
+  const std::size_t first = own * static_cast<std::size_t>(assembly.groups.dp->rank());
   std::vector<Sample> samples;
-  for (std::int64_t i = 0; i < arguments.warmup + arguments.steps && !stop_requested(); ++i) {
+  bool stopped = false;
+  for (std::int64_t i = 0; i < arguments.warmup + arguments.steps && !stopped; ++i) {
     const Stopwatch watch;
     Sample sample;
-    sample.step = train_step(assembly, {.tokens = inputs, .targets = targets}, 1e-4, i + 1);
+    sample.step = train_step(
+        assembly,
+        {.tokens = std::span(inputs).subspan(first, own), .targets = std::span(targets).subspan(first, own)},
+        1e-4, i + 1, stop_requested);
+    stopped = sample.step.stop;
     sample.seconds = watch.seconds();
     if (i >= arguments.warmup) samples.push_back(sample);
   }
   return samples;
 }
 
-nlohmann::json measure(const Arguments& arguments, const Config& config) {
-  const std::unique_ptr<Device> device = make_cpu_device();
-  Assembly assembly(config, *device, plan_memory(config, *device));
+nlohmann::json measure(const Arguments& arguments, const Config& config, World& world) {
+  const std::unique_ptr<Device> device = world.make_device();
+  Assembly assembly(config, *device, world, plan_memory(config, *device, world));
   assembly.initialize();
-  // The peak before and after, so that a machine whose speed drifts is not flattered.
   const int threads = assembly.stream.threads();
   const DType dtype = config.precision.compute;
   const bool given = arguments.peak_tflops > 0.0;
-  double peak = given ? arguments.peak_tflops : quick_peak_tflops(dtype, threads);
+  const auto measured_peak = [&] {
+    return sum_of_ranks(*assembly.groups.control, quick_peak_tflops(dtype, threads));
+  };
+  // The peak before and after, so that a machine whose speed drifts is not flattered.
+  double peak = given ? arguments.peak_tflops : measured_peak();
   const std::vector<Sample> samples = time_steps(assembly, arguments);
   if (samples.empty()) throw_run_error("interrupted before a step was measured");
-  if (!given) peak = std::max(peak, quick_peak_tflops(dtype, threads));
+  if (!given) peak = std::max(peak, measured_peak());
 
   const auto tokens = static_cast<double>(config.train.global_batch * config.data.seq_len);
   const double seconds = median_of(samples, [](const Sample& s) { return s.seconds; });
@@ -125,6 +138,8 @@ nlohmann::json measure(const Arguments& arguments, const Config& config) {
       {"micro_steps", assembly.micro_steps()},
       {"compute", name_of(dtype)},
       {"recompute", name_of(config.recompute)},
+      {"ranks", assembly.ranks()},
+      {"zero", config.mesh.zero},
       {"threads", threads},
       {"steps", samples.size()},
       {"seconds_per_step", seconds},
@@ -144,11 +159,12 @@ nlohmann::json measure(const Arguments& arguments, const Config& config) {
 }
 
 void print(const nlohmann::json& r) {
-  fmt::print("{} ({} parameters), batch {} x {} tokens x {} micro-steps, {}, {} threads, median of {} steps\n",
-             r["preset"].get<std::string>(), r["parameters"].get<std::int64_t>(),
-             r["batch"].get<std::int64_t>(), r["seq_len"].get<std::int64_t>(),
-             r["micro_steps"].get<std::int64_t>(), r["compute"].get<std::string>(), r["threads"].get<int>(),
-             r["steps"].get<int>());
+  fmt::print(
+      "{} ({} parameters), batch {} x {} tokens x {} micro-steps, {}, {} ranks x {} threads, median of {} "
+      "steps\n",
+      r["preset"].get<std::string>(), r["parameters"].get<std::int64_t>(), r["batch"].get<std::int64_t>(),
+      r["seq_len"].get<std::int64_t>(), r["micro_steps"].get<std::int64_t>(), r["compute"].get<std::string>(),
+      r["ranks"].get<int>(), r["threads"].get<int>(), r["steps"].get<int>());
   fmt::print("tokens/s   {:10.1f}\n", r["tokens_per_second"].get<double>());
   fmt::print("step       {:10.4f} s\n", r["seconds_per_step"].get<double>());
   fmt::print("forward    {:10.4f} s (loss and its gradient included)\n", r["forward_seconds"].get<double>());
@@ -196,15 +212,19 @@ void add_bench_train(CLI::App& bench) {
       ->check(whole_number(0))
       ->excludes(config);
   command->add_option("--peak-tflops", arguments->peak_tflops, "What MFU is measured against; 0: measure it");
+  add_rank_arguments(*command, arguments->ranks);
   command->add_flag("--json", arguments->json, "For programs");
   command->callback([arguments] {
     install_stop_handler();
-    const nlohmann::json result = measure(*arguments, make_config(*arguments));
-    if (arguments->json) {
-      fmt::print("{}\n", result.dump(2));
-    } else {
-      print(result);
-    }
+    run_on_ranks(make_config(*arguments), arguments->ranks, [&](const Config& own, World& world) {
+      const nlohmann::json result = measure(*arguments, own, world);
+      if (world.rank() > 0) return;
+      if (arguments->json) {
+        fmt::print("{}\n", result.dump(2));
+      } else {
+        print(result);
+      }
+    });
   });
 }
 

@@ -4,10 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "comm/world.h"
 #include "train/config.h"
 
 namespace meshtrain::cli {
@@ -17,6 +19,7 @@ void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_verify(CLI::App& app);
 void add_bench(CLI::App& app);
 
 // -s section.key=value, as often as it is given.
@@ -30,10 +33,30 @@ struct ConfigArguments {
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments);
 Config load(const ConfigArguments& arguments);
 
+// --ranks N and --ranks-as, as commands that start ranks take them.
+inline constexpr std::int64_t kMostRanks = 4096;
+struct RankArguments {
+  std::int64_t ranks = 0;  // 0: not said
+  std::string ranks_as = "processes";
+};
+void add_rank_arguments(CLI::App& command, RankArguments& arguments);
+
+// load() for a command that takes ranks. The mesh.dp of a run folder is what that run had, not what this one
+// must have: it counts where neither an override, nor --ranks, nor a launcher says otherwise.
+Config load(const ConfigArguments& config, RankArguments& ranks);
+
+// The config with its mesh filled in: for `asked` ranks, or those that the mesh comes to where that is 0.
+Config with_ranks(const Config& config, std::int64_t asked);
+
+// Runs `body` on every rank that the config's mesh and the arguments come to, or as the rank that a launcher
+// made of this process. The config it gets has its mesh and its threads filled in.
+void run_on_ranks(const Config& config, const RankArguments& arguments,
+                  const std::function<void(const Config& config, World& world)>& body);
+
 // Checks that an option's value is a whole number in [least, most].
 CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());
 
-// True once Ctrl-C or SIGTERM arrived. A second signal ends the process at once.
+// True once Ctrl-C, SIGTERM or SIGUSR1 arrived. A second signal ends the process at once.
 void install_stop_handler();
 bool stop_requested();
 

@@ -78,6 +78,7 @@ void install_stop_handler() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);  // the one that mpirun passes on to its ranks
 }
 
 bool stop_requested() {

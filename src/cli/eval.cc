@@ -49,9 +49,9 @@ void run(const Arguments& arguments) {
   load_weights(model.params(), model.stream(), config.model, trained.checkpoint);
   install_stop_handler();
   const Evaluation result = evaluate(
-      sampler, *tokenizer, sequences, arguments.batches,
-      [&](const GlobalBatch& batch) { return model.evaluate(batch); }, stop_requested);
-  if (stop_requested()) throw_run_error("interrupted before the evaluation was complete");
+      {.sampler = sampler, .tokenizer = *tokenizer, .sequences = sequences, .batches = arguments.batches},
+      [&](const HostBatch& batch) { return model.evaluate(batch); }, stop_requested);
+  if (result.interrupted) throw_run_error("interrupted before the evaluation was complete");
 
   if (arguments.json) {
     const nlohmann::json json = {{"checkpoint", trained.checkpoint.path()},

@@ -74,6 +74,7 @@ int main(int argc, char** argv) {
     cli::add_generate(app);
     cli::add_tokenize(app);
     cli::add_plan(app);
+    cli::add_verify(app);
     cli::add_bench(app);
     app.footer("`meshtrain COMMAND --help` lists what a command takes.");  // later: commands would inherit it
     try {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "data/corpus.h"
@@ -126,7 +127,7 @@ std::string train(const TokenizeArguments& a) {
   SentencePieceTraining options;
   options.vocab = a.vocab;
   options.type = a.train_type;
-  options.threads = a.threads > 0 ? a.threads : available_cores();
+  options.threads = a.threads > 0 ? a.threads : static_cast<int>(available_cores().size());
   const auto open_lines = [&]() -> LineSource {
     auto lines = std::make_shared<CorpusLines>(a.inputs, a.text_field);
     return [lines](std::string& line) { return lines->next(line); };

@@ -10,7 +10,7 @@ void add_train(CLI::App& app) {
   struct Arguments {
     ConfigArguments config;
     RunOptions options;
-    std::int64_t ranks = 1;
+    RankArguments ranks;
   };
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("train", "Trains a model as a config says");
@@ -22,17 +22,18 @@ void add_train(CLI::App& app) {
       ->add_option("--stop-at-step", arguments->options.stop_at_step,
                    "Save and stop after this step; the schedule stays that of train.steps")
       ->check(whole_number(1));
-  command->add_option("--ranks", arguments->ranks, "Ranks to train on; this version knows one")
-      ->capture_default_str();
+  add_rank_arguments(*command, arguments->ranks);
   command->callback([arguments] {
-    if (arguments->ranks != 1) {
-      throw_user_error(
-          "--ranks {}: this version trains on one rank, on all cores of this machine; leave it out.",
-          arguments->ranks);
-    }
     install_stop_handler();
     arguments->options.stop_requested = stop_requested;
-    run_training(load(arguments->config), arguments->options);
+    const Config config = load(arguments->config, arguments->ranks);
+    try {
+      run_on_ranks(config, arguments->ranks, [&](const Config& of_rank, World& world) {
+        run_training(of_rank, arguments->options, world);
+      });
+    } catch (const RunError& error) {
+      throw RunError(with_advice(error.what(), config));
+    }
   });
 }
 

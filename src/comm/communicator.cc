@@ -26,7 +26,7 @@ std::string_view name_of(ReduceOp op) {
 
 std::string_view name_of(Traffic traffic) {
   constexpr std::array<std::string_view, kTrafficKinds> kNames = {"gradients", "parameters", "control",
-                                                                  "evaluation", "checkpoint"};
+                                                                  "evaluation", "other"};
   return kNames[static_cast<std::size_t>(traffic)];
 }
 

@@ -48,7 +48,7 @@ enum class Traffic : std::uint8_t {
   kParameters,  // of training steps
   kControl,     // token counts, losses, norms
   kEvaluation,
-  kCheckpoint,
+  kOther,  // starting, stopping, checkpoints, summaries
 };
 inline constexpr std::size_t kTrafficKinds = 5;
 std::string_view name_of(Traffic traffic);

@@ -39,8 +39,8 @@ TEST_F(CommunicatorOf4, CountsWhatARingWouldSend) {
   EXPECT_EQ(comm_->stats().sent_for(Traffic::kParameters), 2 * 3 * 16);
   const std::array<std::int64_t, 4> counts = {1, 2, 3, 4};
   const std::array<std::int64_t, 4> received = {0, 2, 0, 0};
-  comm_->all_to_all(floats(10), counts, floats(2), received, Traffic::kCheckpoint);
-  EXPECT_EQ(comm_->stats().sent_for(Traffic::kCheckpoint), 4 * (10 - 2));
+  comm_->all_to_all(floats(10), counts, floats(2), received, Traffic::kOther);
+  EXPECT_EQ(comm_->stats().sent_for(Traffic::kOther), 4 * (10 - 2));
   // The chain 2 → 3 → 0 → 1 ends here.
   comm_->broadcast(floats(16), 2, Traffic::kEvaluation);
   EXPECT_EQ(comm_->stats().sent_for(Traffic::kEvaluation), 0);

@@ -11,6 +11,9 @@
 
 namespace meshtrain {
 
+// --- single: one rank, which needs nobody. ---
+std::unique_ptr<World> make_single_world();
+
 // --- shm: processes or threads of one host. ---
 
 // The memory that connects the ranks: a file without a name, which is gone with its last process.
@@ -39,8 +42,9 @@ class ShmArea {
 bool has_mpi();
 // kNative leaves the reductions to the library: for comparison, since their bits are its own affair.
 enum class MpiCollectives : std::uint8_t { kOwn, kNative };
-// Initialises MPI; once a process. Throws UserError when MPI sees another number of ranks than `expected`
-// (0: any).
+// Initialises MPI; once a process. The world's end waits for all ranks, and ends MPI; a process that dies, or
+// exits without it, ends all ranks of the job. Throws UserError when MPI sees another number of ranks than
+// `expected` (0: any).
 std::unique_ptr<World> make_mpi_world(int expected, const WorldOptions& options,
                                       MpiCollectives collectives = MpiCollectives::kOwn);
 

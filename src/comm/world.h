@@ -13,7 +13,7 @@
 namespace meshtrain {
 
 struct WorldOptions {
-  // How long an operation may wait for other ranks.
+  // How long an operation may wait for other ranks (comm/waiting_time.h).
   std::chrono::milliseconds deadline{300'000};
 };
 

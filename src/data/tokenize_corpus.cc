@@ -1,10 +1,9 @@
 #include "data/tokenize_corpus.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <memory>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "data/corpus.h"
 #include "data/indexed_dataset_writer.h"
@@ -140,20 +139,14 @@ class Collector {
 
 }  // namespace
 
-int available_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
 CorpusStats tokenize_corpus(const std::vector<std::string>& inputs, const Tokenizer& tokenizer,
                             const CorpusOptions& options, const IdSink& sink, const CorpusProgress& progress) {
   const std::int32_t end = tokenizer.require_end_of_document();
   CorpusReader reader(inputs, options.chunk_bytes);
   Collector collector(sink, end);
   ordered_parallel<Encoded>(
-      options.threads > 0 ? options.threads : available_cores(), [&] { return reader.next(tokenizer); },
-      [&] { return ChunkEncoder(tokenizer, options); },
+      options.threads > 0 ? options.threads : static_cast<int>(available_cores().size()),
+      [&] { return reader.next(tokenizer); }, [&] { return ChunkEncoder(tokenizer, options); },
       [&](Encoded chunk) {
         collector.add(std::move(chunk));
         if (progress) progress(collector.stats(), reader.total_bytes());

@@ -50,9 +50,6 @@ CorpusStats tokenize_to_files(const std::vector<std::string>& inputs, const Toke
                               const CorpusOptions& options, const std::string& prefix,
                               const CorpusProgress& progress = nullptr);
 
-// Cores that this process may use.
-int available_cores();
-
 // What a run over text says when it is done, e.g. about malformed lines; empty when there is nothing.
 std::string malformed_report(const CorpusStats& stats);
 

@@ -11,12 +11,12 @@ namespace meshtrain {
 
 enum class MemoryCategory : std::uint8_t {
   kParameters,     // weights in the compute dtype
-  kGradients,      // fp32 accumulation buffers
+  kGradients,      // accumulation buffers, fp32 unless said
   kMaster,         // fp32 masters, where the compute dtype is narrower
   kOptimizer,      // optimizer state
   kActivations,    // what a forward pass keeps for its backward pass
-  kWorkspace,      // temporaries within one layer, batches, tables
-  kCommunication,  // buckets and staging
+  kWorkspace,      // temporaries within one layer, batches, tables, gradients of tied uses
+  kCommunication,  // whole units of what is sharded, sums over micro-batches
 };
 inline constexpr std::size_t kMemoryCategories = 7;
 

@@ -10,6 +10,7 @@
 
 #include "device/arena.h"
 #include "device/stream.h"
+#include "params/unit_hooks.h"
 
 namespace meshtrain {
 
@@ -17,7 +18,8 @@ struct Context {
   Stream& stream;
   Arena& saved;  // what forward keeps for the backward pass
   Arena& work;   // temporaries, released by the scope that made them
-  // False: a backward pass follows no other of this step, so weight gradients start here.
+  UnitHooks& units;
+  // What UnitHooks::begin_gradients said of the unit whose layers run: gradients add to what is there.
   bool accumulate = false;
 };
 

@@ -79,8 +79,32 @@ Transformer::Transformer(const ModelSpec& spec, ParamStore& store, Device& devic
 
   for (std::size_t unit = 0; unit < store.units().size(); ++unit) {
     profile_.push_back(
-        {.name = store.units()[unit], .parameters = store.count_of_unit(static_cast<int>(unit))});
+        {.name = store.units()[unit].name, .parameters = store.count_of_unit(static_cast<int>(unit))});
   }
+}
+
+std::vector<int> Transformer::evaluation_order() const {
+  std::vector<int> order;
+  for (int unit = kEmbedding; unit <= head_unit(); ++unit) order.push_back(unit);
+  if (spec_.tie_embeddings) order.push_back(kEmbedding);
+  return order;
+}
+
+std::vector<int> Transformer::training_order() const {
+  std::vector<int> order = evaluation_order();
+  for (int unit = head_unit(); unit > kEmbedding; --unit) order.push_back(unit);
+  if (!spec_.tie_embeddings) order.push_back(kEmbedding);
+  return order;
+}
+
+void Transformer::acquire_head(Context& ctx) const {
+  ctx.units.acquire(head_unit());
+  if (spec_.tie_embeddings) ctx.units.acquire(kEmbedding);
+}
+
+void Transformer::release_head(Context& ctx) const {
+  if (spec_.tie_embeddings) ctx.units.release(kEmbedding);
+  ctx.units.release(head_unit());
 }
 
 void Transformer::upload_tables(Stream& stream) {
@@ -98,22 +122,29 @@ void Transformer::forward(Context& ctx, MicroBatch& batch, float loss_scale) {
   {
     const ForwardProfile profile(ctx, profile_.front());
     x = ctx.saved.allocate(compute_, activation);
+    ctx.units.acquire(kEmbedding);
     embedding_.forward(ctx, batch.shape, batch.tokens, 0, x);
+    ctx.units.release(kEmbedding);
   }
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const ForwardProfile profile(ctx, profile_[i + 1]);
     const Tensor out = ctx.saved.allocate(compute_, activation);
     const Arena::Mark mark = ctx.saved.mark();
     const bool keep_attention = recompute_ == RecomputePolicy::kNone;
+    ctx.units.acquire(unit_of_block(i));
     blocks_[i].forward(ctx, batch.shape, x, keep_attention, out, batch.blocks[i]);
+    ctx.units.release(unit_of_block(i));
     if (recompute_ == RecomputePolicy::kFull) ctx.saved.release(mark);
     x = out;
   }
   const ForwardProfile profile(ctx, profile_.back());
   const Tensor y = ctx.saved.allocate(compute_, activation);
+  acquire_head(ctx);
   final_norm_.forward(ctx, x, y, batch.final_norm, ctx.saved);
   batch.d_final = y;
+  ctx.accumulate = batch.head_accumulates = ctx.units.begin_gradients(head_unit());
   head_.forward_backward(ctx, y, batch.targets, loss_scale, batch.losses, batch.d_final);
+  release_head(ctx);
 }
 
 // Leaves the gradients of the block's weights accumulated and dx filled.
@@ -123,10 +154,15 @@ void Transformer::backward_block(Context& ctx, MicroBatch& batch, std::size_t la
   const ArenaScope work_scope(ctx.work);
   const ArenaScope saved_scope(ctx.saved);
   Block::Saved& saved = batch.blocks[layer];
+  const int unit = unit_of_block(layer);
+  ctx.units.acquire(unit);
   if (recompute_ == RecomputePolicy::kFull) blocks_[layer].forward_again(ctx, batch.shape, saved.x, saved);
   Block::Gradients grads;
   blocks_[layer].backward_input(ctx, batch.shape, saved, dout, dx, grads);
+  ctx.accumulate = ctx.units.begin_gradients(unit);
   blocks_[layer].backward_weight(ctx, batch.shape, saved, grads);
+  ctx.units.release(unit);
+  ctx.units.end_gradients(unit);
 }
 
 void Transformer::backward(Context& ctx, MicroBatch& batch) {
@@ -136,36 +172,49 @@ void Transformer::backward(Context& ctx, MicroBatch& batch) {
   Tensor dx = ctx.work.allocate(compute_, activation);
   {
     const BackwardProfile profile(ctx, profile_.back());
+    ctx.units.acquire(head_unit());
     final_norm_.backward_input(ctx, batch.final_norm, batch.d_final, {}, dout);
+    ctx.accumulate = batch.head_accumulates;
     final_norm_.backward_weight(ctx, batch.final_norm, batch.d_final);
+    ctx.units.release(head_unit());
+    ctx.units.end_gradients(head_unit());
   }
   for (std::size_t i = blocks_.size(); i-- > 0;) {
     backward_block(ctx, batch, i, dout, dx);
     std::swap(dout, dx);
   }
   const BackwardProfile profile(ctx, profile_.front());
+  if (!spec_.tie_embeddings) ctx.units.acquire(kEmbedding);
+  ctx.accumulate = ctx.units.begin_gradients(kEmbedding);
   embedding_.backward_weight(ctx, batch.shape, batch.tokens, dout);
+  if (!spec_.tie_embeddings) ctx.units.release(kEmbedding);
+  ctx.units.end_gradients(kEmbedding);
 }
 
-// The final norm's output [tokens, hidden], in ctx.saved: so that neither arena is filled further than a
+// The final norm's output [tokens, hidden], the head's units acquired. It lies in ctx.saved: so that neither arena is filled further than a
 // training step fills it.
 Tensor Transformer::run_blocks_for_inference(Context& ctx, BatchShape shape, const Tensor& tokens,
                                              std::vector<KvCache>* caches) const {
   const Shape activation = {shape.tokens(), spec_.hidden};
   Tensor x = ctx.saved.allocate(compute_, activation);
   Tensor out = ctx.saved.allocate(compute_, activation);
+  ctx.units.acquire(kEmbedding);
   embedding_.forward(ctx, shape, tokens, caches != nullptr ? caches->front().used : 0, x);
+  ctx.units.release(kEmbedding);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const ArenaScope saved_scope(ctx.saved);
     Block::Saved saved;
+    ctx.units.acquire(unit_of_block(i));
     if (caches != nullptr) {
       blocks_[i].forward_cached(ctx, shape, x, (*caches)[i], out);
     } else {
       blocks_[i].forward(ctx, shape, x, recompute_ == RecomputePolicy::kNone, out, saved);
     }
+    ctx.units.release(unit_of_block(i));
     std::swap(x, out);
   }
   NormSaved saved;
+  acquire_head(ctx);
   final_norm_.forward(ctx, x, out, saved, ctx.saved);
   return out;
 }
@@ -175,6 +224,7 @@ void Transformer::evaluate(Context& ctx, MicroBatch& batch) const {
   const ArenaScope scope(ctx.saved);
   const Tensor y = run_blocks_for_inference(ctx, batch.shape, batch.tokens, nullptr);
   head_.forward(ctx, y, batch.targets, batch.losses);
+  release_head(ctx);
 }
 
 Tensor Transformer::decode(Context& ctx, BatchShape shape, const Tensor& tokens,
@@ -188,12 +238,14 @@ Tensor Transformer::decode(Context& ctx, BatchShape shape, const Tensor& tokens,
     ops::copy(ctx.stream, y.slice(0, (b + 1) * shape.seq - 1, 1), last.slice(0, b, 1));
   }
   head_.logits(ctx, last, result);
+  release_head(ctx);
   return result;
 }
 
 void Transformer::logits(Context& ctx, BatchShape shape, const Tensor& tokens, const Tensor& out) const {
   const ArenaScope scope(ctx.saved);
   head_.logits(ctx, run_blocks_for_inference(ctx, shape, tokens, nullptr), out);
+  release_head(ctx);
 }
 
 }  // namespace meshtrain

@@ -34,6 +34,7 @@ class Transformer {
     std::vector<Block::Saved> blocks;
     NormSaved final_norm;
     Tensor d_final;  // gradient of the final norm's output
+    bool head_accumulates = false;
   };
 
   // Declares all parameters. The rotary table, if any, is allocated on `device` for `positions`
@@ -44,6 +45,12 @@ class Transformer {
   Transformer& operator=(const Transformer&) = delete;
 
   void upload_tables(Stream& stream);
+
+  // Units (of the ParamStore, in order of declaration) as a forward and a backward pass acquire them, or an
+  // evaluation. Each is acquired once a pass, whatever its layers read in it: what a strategy sends does not
+  // hang on that. A tied head is the second use of the embedding, whose backward pass then needs none.
+  std::vector<int> training_order() const;
+  std::vector<int> evaluation_order() const;
 
   // Losses of every token, and `loss_scale` times the gradient of their sum up to the final norm.
   void forward(Context& ctx, MicroBatch& batch, float loss_scale);
@@ -67,6 +74,11 @@ class Transformer {
   Tensor run_blocks_for_inference(Context& ctx, BatchShape shape, const Tensor& tokens,
                                   std::vector<KvCache>* caches) const;
   void backward_block(Context& ctx, MicroBatch& batch, std::size_t layer, const Tensor& dout, const Tensor& dx);
+  static constexpr int kEmbedding = 0;
+  static int unit_of_block(std::size_t layer) { return static_cast<int>(layer) + 1; }
+  int head_unit() const { return unit_of_block(blocks_.size()); }
+  void acquire_head(Context& ctx) const;
+  void release_head(Context& ctx) const;
 
   ModelSpec spec_;
   DType compute_;

@@ -11,6 +11,11 @@ constexpr bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
+// Gradients of weights are kept in fp32 or in the dtype of the pass.
+inline bool is_gradient_of(const Tensor& gradient, DType pass) {
+  return gradient.dtype() == DType::kF32 || gradient.dtype() == pass;
+}
+
 // Of all dimensions but the last.
 inline std::int64_t rows_of(const Tensor& t) {
   std::int64_t rows = 1;
@@ -28,6 +33,11 @@ inline void check_matrix(const Tensor& t, DType dtype, std::int64_t rows, std::i
                          int line = __builtin_LINE()) {
   check(t.rank() >= 1 && t.dtype() == dtype && rows_of(t) == rows && t.shape().back() == width, what, file,
         line);
+}
+
+inline void check_gradient_vector(const Tensor& t, DType pass, std::int64_t size, std::string_view what,
+                                  const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  check(t.rank() == 1 && is_gradient_of(t, pass) && t.dim(0) == size, what, file, line);
 }
 
 inline void check_vector(const Tensor& t, DType dtype, std::int64_t size, std::string_view what,

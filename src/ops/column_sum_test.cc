@@ -47,6 +47,27 @@ TEST(ColumnSum, SameBitsOnAnyThreads) {
   }
 }
 
+TEST(ColumnSum, RoundsA16BitSumOnce) {
+  for (const DType dtype : testing::kHalfTypes) {
+    for (const std::int64_t width : {1, 80, 257, 1001}) {
+      const auto x = HostTensor::random(dtype, {700, width}, "x");
+      for (const bool accumulate : {false, true}) {
+        testing::expect_rounded_once(
+            dtype, {width}, [&](Stream& stream, const Tensor& out) { column_sum(stream, x, out, accumulate); });
+      }
+    }
+  }
+}
+
+TEST(ColumnSum, RefusesASumOfAnotherType) {
+  const auto cpu = make_cpu_device();
+  Stream stream(*cpu, 1);
+  const HostTensor x(DType::kBF16, {4, 8});
+  EXPECT_THROW(column_sum(stream, x, HostTensor(DType::kF16, {8}), false), std::logic_error);
+  EXPECT_THROW(column_sum(stream, HostTensor(DType::kF32, {4, 8}), HostTensor(DType::kBF16, {8}), false),
+               std::logic_error);
+}
+
 TEST(ColumnSum, NoRowsSumToZero) {
   const auto cpu = make_cpu_device();
   Stream stream(*cpu, 2);

@@ -45,13 +45,6 @@ void fill_normal(Stream& stream, const Tensor& out, const RandomStream& random, 
       [&] { cpu::fill_normal(stream, out, random, first_index, mean, deviation); });
 }
 
-double sum_of_squares(Stream& stream, const Tensor& x) {
-  check_flat_f32(x, "sum_of_squares takes a contiguous fp32 tensor");
-  double result = 0.0;
-  run(stream, {.bytes = x.bytes()}, [&] { result = cpu::sum_of_squares(stream, x); });
-  return result;
-}
-
 double sum(Stream& stream, const Tensor& x) {
   check_flat_f32(x, "sum takes a contiguous fp32 tensor");
   double result = 0.0;

@@ -25,12 +25,6 @@ void scale(Stream& stream, const Tensor& x, float factor);
 void fill_normal(Stream& stream, const Tensor& out, const RandomStream& random, std::int64_t first_index,
                  float mean, float deviation);
 
-// Sum of squares of an fp32 tensor, in double: over blocks of kNormBlock elements, added in order. In a
-// block, element i goes to lane i mod 16, and the 16 lanes are added pairwise (k with k + 8, then + 4,
-// + 2, + 1). The bits depend on the elements alone. Not finite when any element is not. 0 on `sim`.
-inline constexpr std::int64_t kNormBlock = 4096;
-double sum_of_squares(Stream& stream, const Tensor& x);
-
 // Sum in order, in double, of an fp32 tensor: one addition after the other. 0 on `sim`.
 double sum(Stream& stream, const Tensor& x);
 

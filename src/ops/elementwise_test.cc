@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "ops/testing.h"
 
@@ -154,55 +153,6 @@ TEST(Elementwise, FillNormalTakesEachNumberByItsIndex) {
     ASSERT_EQ(data[i], 0.5F + 0.02F * random.normal(static_cast<std::uint64_t>(first + i)));
 }
 
-// The order that the header states, spelled out.
-double stated_sum_of_squares(const std::vector<double>& x) {
-  double total = 0.0;
-  for (std::size_t begin = 0; begin < x.size(); begin += kNormBlock) {
-    std::array<double, 16> lanes{};
-    for (std::size_t i = begin; i < std::min<std::size_t>(begin + kNormBlock, x.size()); ++i) {
-      lanes[(i - begin) % 16] += x[i] * x[i];
-    }
-    for (const std::size_t half : {8U, 4U, 2U, 1U}) {
-      for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
-    }
-    total += lanes[0];
-  }
-  return total;
-}
-
-TEST(Elementwise, SumOfSquaresHasTheStatedBitsOnEveryTargetAndAnyThreads) {
-  const auto cpu = make_cpu_device();
-  for (const std::int64_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 300001}) {
-    const auto x = HostTensor::random(DType::kF32, {n}, "x");
-    const double expected = stated_sum_of_squares(x.values());
-    testing::for_each_target([&] {
-      for (const int threads : {1, 2, 3, 7}) {
-        Stream stream(*cpu, threads);
-        EXPECT_EQ(sum_of_squares(stream, x), expected) << n;
-      }
-    });
-  }
-}
-
-TEST(Elementwise, SumsShowWhatIsNotFinite) {
-  for (const std::int64_t place : {0, 4095, 4096, 9998}) {
-    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
-                            -std::numeric_limits<float>::infinity()}) {
-      on_each_target([&](Stream& stream) {
-        const auto x = HostTensor::random(DType::kF32, {9999}, "x");
-        x.tensor().data<float>()[place] = bad;
-        EXPECT_FALSE(std::isfinite(sum_of_squares(stream, x)));
-        EXPECT_FALSE(std::isfinite(sum(stream, x)));
-      });
-    }
-  }
-  // Squares that overflow fp32 do not overflow here.
-  const auto cpu = make_cpu_device();
-  Stream stream(*cpu, 1);
-  const auto large = HostTensor::of(DType::kF32, {2}, {3e38, -3e38});
-  EXPECT_NEAR(sum_of_squares(stream, large) / 1.8e77, 1.0, 1e-6);
-}
-
 TEST(Elementwise, SumIsInOrder) {
   const auto cpu = make_cpu_device();
   Stream stream(*cpu, 2);
@@ -210,16 +160,19 @@ TEST(Elementwise, SumIsInOrder) {
   double expected = 0.0;
   for (const double v : x.values()) expected += v;
   EXPECT_EQ(sum(stream, x), expected);
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    EXPECT_FALSE(
+        std::isfinite(sum(stream, HostTensor::of(DType::kF32, {3}, {1.0, static_cast<double>(bad), 2.0}))));
+  }
 }
 
-TEST(Elementwise, SimulatedSumsAreZeroAndCharged) {
+TEST(Elementwise, ASimulatedSumIsZeroAndCharged) {
   const auto sim = make_sim_device();
   Stream stream(*sim, 1);
   const Buffer block = sim->allocate(4000, MemoryCategory::kWorkspace);
   const Tensor x(block.data(), DType::kF32, {1000});
-  EXPECT_EQ(sum_of_squares(stream, x), 0.0);
   EXPECT_EQ(sum(stream, x), 0.0);
-  EXPECT_EQ(stream.total(), (OpCost{.flops = 0, .bytes = 8000}));
+  EXPECT_EQ(stream.total(), (OpCost{.flops = 0, .bytes = 4000}));
 }
 
 TEST(Elementwise, RefusesOtherTypesAndSizes) {

@@ -14,6 +14,13 @@ void check_tokens(const Tensor& tokens, std::int64_t rows) {
         "embedding: tokens must be contiguous int32, one a row");
 }
 
+// Of a table, from rows of dout.
+void check_gradient(const Tensor& dout, const Tensor& gradient) {
+  check(gradient.rank() == 2 && gradient.dim(1) == dout.shape().back(),
+        "embedding: the gradient must be a table of dout's width");
+  check(is_gradient_of(gradient, dout.dtype()), "embedding: the gradient must be fp32 or of dout's dtype");
+}
+
 }  // namespace
 
 void embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table, const Tensor& positions,
@@ -40,24 +47,19 @@ void embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table
 void embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& dout, const Tensor& dtable) {
   check(dout.rank() >= 1 && is_float(dout.dtype()), "embedding: dout must be rows of fp32, bf16 or fp16");
   const std::int64_t rows = rows_of(dout);
-  const std::int64_t width = dout.shape().back();
   check_tokens(tokens, rows);
-  check(dtable.rank() == 2, "embedding: dtable must be [V, H]");
-  check_matrix(dtable, DType::kF32, dtable.dim(0), width, "embedding: dtable must be fp32 [V, H]");
-  const std::int64_t touched = std::min(rows, dtable.dim(0)) * width * size_of(DType::kF32);
+  check_gradient(dout, dtable);
+  const std::int64_t touched = std::min(rows, dtable.dim(0)) * dtable.dim(1) * size_of(dtable.dtype());
   run(stream, {.bytes = tokens.bytes() + dout.bytes() + 2 * touched},
       [&] { cpu::embedding_backward(stream, tokens, dout, dtable); });
 }
 
 void position_backward(Stream& stream, const Tensor& dout, std::int64_t seq, const Tensor& dpositions) {
   check(dout.rank() >= 1 && is_float(dout.dtype()), "embedding: dout must be rows of fp32, bf16 or fp16");
-  const std::int64_t width = dout.shape().back();
-  check(dpositions.rank() == 2, "embedding: dpositions must be [context, H]");
-  check_matrix(dpositions, DType::kF32, dpositions.dim(0), width,
-               "embedding: dpositions must be fp32 [context, H]");
+  check_gradient(dout, dpositions);
   const std::int64_t touched = std::min(seq, rows_of(dout));
   check(seq > 0 && touched <= dpositions.dim(0), "embedding: positions beyond the table");
-  run(stream, {.bytes = dout.bytes() + 2 * touched * width * size_of(DType::kF32)},
+  run(stream, {.bytes = dout.bytes() + 2 * touched * dpositions.dim(1) * size_of(dpositions.dtype())},
       [&] { cpu::position_backward(stream, dout, seq, dpositions); });
 }
 

@@ -30,7 +30,7 @@ reference::Ids ids_of(const HostTensor& tokens) {
   return {values.begin(), values.end()};
 }
 
-// start + the rows of dout in batch order, in single precision.
+// start + the rows of dout in batch order, in fp32.
 std::vector<double> added_in_order(const reference::Ids& ids, const std::vector<double>& dout,
                                    const std::vector<double>& start, std::size_t width) {
   std::vector<double> sum = start;
@@ -72,24 +72,27 @@ TEST_P(EmbeddingTest, ForwardEqualsReference) {
   });
 }
 
-TEST_P(EmbeddingTest, BackwardAddsInBatchOrder) {
+TEST_P(EmbeddingTest, BackwardAddsInBatchOrderAndRoundsOnce) {
   const StridedMatrix dout(dtype, kRows, width, "dout");
-  const auto expected = [&](std::int64_t rows, const reference::Ids& ids) {
-    return added_in_order(ids, dout.values(), StridedMatrix(DType::kF32, rows, width, "d").values(),
-                          static_cast<std::size_t>(width));
+  const auto expected = [&](DType gradient, std::int64_t rows, const reference::Ids& ids) {
+    const auto sum = added_in_order(ids, dout.values(), StridedMatrix(gradient, rows, width, "d").values(),
+                                    static_cast<std::size_t>(width));
+    return HostTensor::of(gradient, {rows, width}, sum).values();
   };
   reference::Ids positions;
   for (std::int64_t m = 0; m < kRows; ++m) positions.push_back(static_cast<std::int32_t>(m % kSeq));
   on_each_target([&](Stream& stream) {
-    const StridedMatrix dtable(DType::kF32, vocab, width, "d");
-    embedding_backward(stream, tokens, dout, dtable);
-    EXPECT_EQ(dtable.values(), expected(vocab, ids_of(tokens)));
-    dtable.expect_margins_untouched();
+    for (const DType gradient : {DType::kF32, dtype}) {
+      const StridedMatrix dtable(gradient, vocab, width, "d");
+      embedding_backward(stream, tokens, dout, dtable);
+      EXPECT_EQ(dtable.values(), expected(gradient, vocab, ids_of(tokens)));
+      dtable.expect_margins_untouched();
 
-    const StridedMatrix dpositions(DType::kF32, kSeq + 1, width, "d");
-    position_backward(stream, dout, kSeq, dpositions);
-    EXPECT_EQ(dpositions.values(), expected(kSeq + 1, positions));
-    dpositions.expect_margins_untouched();
+      const StridedMatrix dpositions(gradient, kSeq + 1, width, "d");
+      position_backward(stream, dout, kSeq, dpositions);
+      EXPECT_EQ(dpositions.values(), expected(gradient, kSeq + 1, positions));
+      dpositions.expect_margins_untouched();
+    }
   });
 }
 
@@ -114,8 +117,37 @@ TEST(Embedding, SameBitsOnAnyThreads) {
         position_backward(stream, dout, 50, dpositions);
         return dpositions;
       });
+      if (dtype == DType::kF32) continue;
+      testing::expect_rounded_once(dtype, {77, width}, [&](Stream& stream, const Tensor& dtable) {
+        embedding_backward(stream, tokens, dout, dtable);
+      });
+      testing::expect_rounded_once(dtype, {50, width}, [&](Stream& stream, const Tensor& dpositions) {
+        position_backward(stream, dout, 50, dpositions);
+      });
     }
   }
+}
+
+// Ids of one, two and three digits of the sort by tokens.
+TEST(Embedding, RoundsRowsOfALargeTableOnce) {
+  for (const std::int64_t vocab : {1023, 1025, 50257, 1100000}) {
+    const auto tokens = random_tokens(3000, vocab);
+    const auto dout = HostTensor::random(DType::kBF16, {3000, 3}, "dout");
+    testing::expect_rounded_once(DType::kBF16, {vocab, 3}, [&](Stream& stream, const Tensor& dtable) {
+      embedding_backward(stream, tokens, dout, dtable);
+    });
+  }
+}
+
+// 1 + 2^-9 is 1 in bf16; 256 such additions are not.
+TEST(Embedding, KeepsWhatAFrequentTokenAddsUpTo) {
+  const auto tokens = HostTensor::of(DType::kI32, {256}, std::vector<double>(256, 1.0));
+  const auto dout = HostTensor::of(DType::kBF16, {256, 1}, std::vector<double>(256, 0x1p-9));
+  on_each_target([&](Stream& stream) {
+    const auto dtable = HostTensor::of(DType::kBF16, {2, 1}, {1.0, 1.0});
+    embedding_backward(stream, tokens, dout, dtable);
+    EXPECT_EQ(dtable.values(), (std::vector<double>{1.0, 1.5}));
+  });
 }
 
 TEST(Embedding, RefusesTokensAndPositionsBeyondTheTables) {
@@ -128,6 +160,9 @@ TEST(Embedding, RefusesTokensAndPositionsBeyondTheTables) {
   EXPECT_THROW(embedding_forward(stream, high, table, {}, 2, 0, out), std::logic_error);
   EXPECT_THROW(embedding_forward(stream, low, table, {}, 2, 0, out), std::logic_error);
   EXPECT_THROW(embedding_backward(stream, high, out, table), std::logic_error);
+  EXPECT_THROW(embedding_backward(stream, high, out, HostTensor(DType::kBF16, {5, 8})), std::logic_error);
+  EXPECT_THROW(embedding_backward(stream, high, out, HostTensor(DType::kF32, {5, 7})), std::logic_error);
+  EXPECT_THROW(position_backward(stream, out, 2, HostTensor(DType::kBF16, {4, 8})), std::logic_error);
   const auto good = HostTensor::of(DType::kI32, {2}, {0, 3});
   EXPECT_THROW(embedding_forward(stream, good, table, table, 2, 3, out), std::logic_error);
   EXPECT_NO_THROW(embedding_forward(stream, good, table, table, 2, 2, out));
@@ -143,6 +178,10 @@ TEST(Embedding, TakesNoTokens) {
   embedding_backward(stream, tokens, none, table);
   position_backward(stream, none, 4, table);
   EXPECT_EQ(table.values(), std::vector<double>(32, 0.0));
+  const HostTensor half(DType::kBF16, {4, 8});
+  embedding_backward(stream, tokens, HostTensor(DType::kBF16, {0, 8}), half);
+  position_backward(stream, HostTensor(DType::kBF16, {0, 8}), 4, half);
+  EXPECT_EQ(half.values(), std::vector<double>(32, 0.0));
 }
 
 }  // namespace

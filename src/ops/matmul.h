@@ -1,6 +1,7 @@
 // Matrix products and the bias gradient that goes with them.
 //
-// Products are accumulated in fp32 and rounded once to the output's dtype. The result does not
+// Products are accumulated in fp32 and rounded once to the output's dtype, after what is there was added when
+// they accumulate. The result does not
 // depend on the number of threads: the output is cut into tiles by its shape alone, and a tile's inner
 // dimension is summed in order.
 #pragma once
@@ -22,7 +23,8 @@ struct MatmulOptions {
 void matmul(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c, const MatmulOptions& options,
             const Tensor& bias = {});
 
-// out[N] (+)= sum over rows of x[M, N]; out is fp32. Rows are summed in fixed blocks, in order.
+// out[N] (+)= sum over rows of x[M, N]; out is fp32 or of x's dtype. Rows are summed in fp32, in fixed blocks,
+// in order; the result is rounded once.
 void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate);
 
 }  // namespace meshtrain::ops

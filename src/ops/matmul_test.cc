@@ -225,6 +225,22 @@ TEST(Matmul, SameBitsOnAnyThreads) {
   }
 }
 
+TEST(Matmul, RoundsA16BitGradientOnce) {
+  for (const DType dtype : testing::kHalfTypes) {
+    // A single slab, several, and edges everywhere.
+    for (const auto& [tokens, out, in] :
+         {std::array{96, 64, 128}, std::array{9001, 40, 66}, std::array{130, 257, 70}}) {
+      const auto dy = HostTensor::random(dtype, {tokens, out}, "dy");
+      const auto x = HostTensor::random(dtype, {tokens, in}, "x");
+      for (const bool accumulate : {false, true}) {
+        testing::expect_rounded_once(dtype, {out, in}, [&](Stream& stream, const Tensor& dw) {
+          matmul(stream, dy, x, dw, {.transpose_a = true, .accumulate = accumulate});
+        });
+      }
+    }
+  }
+}
+
 TEST(Matmul, NothingSummedIsZeroOrTheBias) {
   const auto cpu = make_cpu_device();
   Stream stream(*cpu, 2);

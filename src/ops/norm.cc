@@ -61,10 +61,10 @@ void norm_backward_input(Stream& stream, const NormBackwardInput& args) {
 void norm_backward_weight(Stream& stream, const NormBackwardWeight& args) {
   const Extent x = check_input(args.x, args.stats, args.kind);
   check_like(args.dy, x, "norm: dy must be like x");
-  check_vector(args.dgamma, DType::kF32, x.width, "norm: dgamma must be fp32 [H]");
+  check_gradient_vector(args.dgamma, x.dtype, x.width, "norm: dgamma must be [H] in fp32 or x's dtype");
   std::int64_t written = args.dgamma.bytes();
   if (args.kind == NormKind::kLayerNorm) {
-    check_vector(args.dbeta, DType::kF32, x.width, "norm: dbeta must be fp32 [H]");
+    check_gradient_vector(args.dbeta, x.dtype, x.width, "norm: dbeta must be [H] in fp32 or x's dtype");
     written += args.dbeta.bytes();
   }
   const std::int64_t bytes =

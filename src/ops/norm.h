@@ -46,11 +46,12 @@ struct NormBackwardWeight {
   Tensor x;
   Tensor stats;
   Tensor dy;
-  Tensor dgamma;      // fp32 [H]
-  Tensor dbeta = {};  // fp32 [H], LayerNorm only
+  Tensor dgamma;      // [H]
+  Tensor dbeta = {};  // [H], LayerNorm only
   bool accumulate = true;
 };
-// Rows are summed in fixed blocks, in order, whatever the number of threads.
+// dgamma and dbeta are fp32 or x's dtype. Rows are summed in fp32, in fixed blocks, in order, whatever the
+// number of threads; the sum, with accumulate added to what is there, is rounded once.
 void norm_backward_weight(Stream& stream, const NormBackwardWeight& args);
 
 }  // namespace meshtrain::ops

@@ -269,6 +269,30 @@ TEST(Norm, SameBitsOnAnyThreads) {
   }
 }
 
+TEST(Norm, Rounds16BitWeightGradientsOnce) {
+  for (const DType dtype : testing::kHalfTypes) {
+    for (const NormKind kind : {NormKind::kRmsNorm, NormKind::kLayerNorm}) {
+      for (const std::int64_t width : {1, 80, 1001}) {
+        const auto x = HostTensor::random(dtype, {333, width}, "x");
+        const auto dy = HostTensor::random(dtype, {333, width}, "dy");
+        const auto stats = HostTensor::random(DType::kF32, {333, stats_width(kind)}, "stats");
+        for (const bool accumulate : {false, true}) {
+          testing::expect_rounded_once(dtype, {2, width}, [&](Stream& stream, const Tensor& both) {
+            const Tensor dbeta = both.slice(0, 1, 1).view({width});
+            norm_backward_weight(stream, {.kind = kind,
+                                          .x = x,
+                                          .stats = stats,
+                                          .dy = dy,
+                                          .dgamma = both.slice(0, 0, 1).view({width}),
+                                          .dbeta = kind == NormKind::kLayerNorm ? dbeta : Tensor(),
+                                          .accumulate = accumulate});
+          });
+        }
+      }
+    }
+  }
+}
+
 TEST(Norm, NoRowsLeaveOnlyZeroGradients) {
   const auto cpu = make_cpu_device();
   Stream stream(*cpu, 2);
@@ -314,6 +338,9 @@ TEST(Norm, RefusesBrokenContracts) {
   args.y = x;
   args.kind = NormKind::kLayerNorm;
   EXPECT_THROW(norm_forward(stream, args), std::logic_error);  // stats too narrow
+  const HostTensor half(DType::kBF16, {8});
+  EXPECT_THROW(norm_backward_weight(stream, {.x = x, .stats = stats, .dy = x, .dgamma = half}),
+               std::logic_error);
 }
 
 }  // namespace

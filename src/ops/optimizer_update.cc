@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 
+#include "ops/checks.h"
 #include "ops/cpu/optimizer_update.h"
 #include "ops/dispatch.h"
 
@@ -14,7 +15,9 @@ OpCost check_and_cost(const UpdateTensors& t, std::initializer_list<const Tensor
   const auto is_flat_f32 = [count](const Tensor& x) {
     return x.dtype() == DType::kF32 && x.numel() == count && x.contiguous();
   };
-  check(is_flat_f32(t.master) && is_flat_f32(t.gradient), "optimizer update: master and gradient");
+  check(is_flat_f32(t.master), "optimizer update: master");
+  check(is_float(t.gradient.dtype()) && t.gradient.numel() == count && t.gradient.contiguous(),
+        "optimizer update: gradient");
   std::int64_t bytes = 2 * t.master.bytes() + t.gradient.bytes();
   if (t.weight.defined()) {
     check(t.weight.dtype() == DType::kBF16 || t.weight.dtype() == DType::kF16, "optimizer update: weight");

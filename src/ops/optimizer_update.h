@@ -1,9 +1,10 @@
 // The updates of torch.optim on flat fp32 tensors of one length, bit for bit as PyTorch's float32 CPU
 // kernels compute them on a processor with AVX2 or AVX-512, square roots correctly rounded (the order of
 // operations and each rounding are part of the contract; see docs/numerics.md). The bits depend
-// neither on the instruction set nor on how the tensors are cut into calls or threads. `gradient` is multiplied
-// by `gradient_scale` first (clipping, loss scaling; 1 leaves its bits alone). When `weight` is defined (bf16
-// or fp16), the updated master is also written to it, rounded.
+// neither on the instruction set nor on how the tensors are cut into calls or threads. A 16-bit `gradient` is
+// converted to fp32, which is exact; then it is multiplied by `gradient_scale` (clipping, loss scaling; 1
+// leaves its bits alone). When `weight` is defined (bf16 or fp16), the updated master is also written to it,
+// rounded.
 #pragma once
 
 #include "device/stream.h"
@@ -13,7 +14,7 @@ namespace meshtrain::ops {
 
 struct UpdateTensors {
   Tensor master;    // fp32, updated in place
-  Tensor gradient;  // fp32, read
+  Tensor gradient;  // fp32, bf16 or fp16, read
   Tensor weight;    // optional, 16-bit copy of master
   float gradient_scale = 1.0F;
 };

@@ -118,33 +118,40 @@ void update(Stream& stream, const UpdateTensors& t, const Tensor& state0, const 
 
 // Operands of one update, with gradients over many magnitudes.
 struct Problem {
-  explicit Problem(std::int64_t n, DType weight_dtype = DType::kF32)
+  explicit Problem(std::int64_t n, DType weight_dtype = DType::kF32, DType gradient_dtype = DType::kF32)
       : master(HostTensor::random(DType::kF32, {n}, "master")),
         gradient(HostTensor::random(DType::kF32, {n}, "gradient")),
         state0(HostTensor::random(DType::kF32, {n}, "state0", 0.3)),
         state1(HostTensor::random(DType::kF32, {n}, "state1", 0.3)),
-        weight(weight_dtype, {n}) {
+        weight(weight_dtype, {n}),
+        narrow_gradient(gradient_dtype, {n}) {
     const RandomStream exponent(7, "exponent");
     for (std::int64_t i = 0; i < n; ++i) {
       at(gradient, i) *= std::exp2(std::floor(6.0F * exponent.normal(static_cast<std::uint64_t>(i))));
       at(state1, i) = std::abs(at(state1, i));
     }
+    if (gradient_dtype == DType::kF32) return;
+    testing::set_values(narrow_gradient, gradient.values());
+    testing::set_values(gradient, narrow_gradient.values());
   }
 
   static float& at(HostTensor& t, std::int64_t i) { return t.tensor().data<float>()[i]; }
 
   UpdateTensors tensors(float scale = 1.0F) const {
     const bool with_weight = weight.tensor().dtype() != DType::kF32;
-    return {master, gradient, with_weight ? weight.tensor() : Tensor(), scale};
+    const bool narrow = narrow_gradient.tensor().dtype() != DType::kF32;
+    return {master, narrow ? narrow_gradient : gradient, with_weight ? weight.tensor() : Tensor(), scale};
   }
 
   HostTensor master, gradient, state0, state1, weight;
+  HostTensor narrow_gradient;  // unless fp32, what the update reads; `gradient` has its values
 };
 
 // A square is never negative; where the first state is one, it starts so.
 template <class Update>
-Problem problem_for(const Update& u, std::int64_t n, DType weight_dtype = DType::kF32) {
-  Problem p(n, weight_dtype);
+Problem problem_for(const Update& u, std::int64_t n, DType weight_dtype = DType::kF32,
+                    DType gradient_dtype = DType::kF32) {
+  Problem p(n, weight_dtype, gradient_dtype);
   if constexpr (std::is_same_v<Update, AdagradUpdate> || std::is_same_v<Update, RmsPropUpdate>) {
     for (std::int64_t i = 0; i < n; ++i) Problem::at(p.state0, i) = std::abs(Problem::at(p.state0, i));
   }
@@ -159,9 +166,10 @@ void expect_bits(float actual, float expected, const char* what, std::int64_t i)
 }
 
 template <class Update>
-void expect_equals_reference(Stream& stream, const Update& u, std::int64_t n, DType weight_dtype, float scale) {
+void expect_equals_reference(Stream& stream, const Update& u, std::int64_t n, DType weight_dtype, float scale,
+                             DType gradient_dtype = DType::kF32) {
   SCOPED_TRACE(n);
-  Problem before = problem_for(u, n, weight_dtype);
+  Problem before = problem_for(u, n, weight_dtype, gradient_dtype);
   Problem p = before;
   update(stream, p.tensors(scale), p.state0, p.state1, u);
   for (std::int64_t i = 0; i < n; ++i) {
@@ -187,6 +195,12 @@ void expect_equals_reference(Stream& stream, const Update& u) {
   }
   expect_equals_reference(stream, u, 333, DType::kBF16, 0.37F);
   expect_equals_reference(stream, u, 333, DType::kF16, 0.5F);
+  for (const DType gradient : testing::kHalfTypes) {
+    for (const DType weight : {DType::kF32, gradient}) {
+      for (const std::int64_t n : {1, 7, 333}) expect_equals_reference(stream, u, n, weight, 0.37F, gradient);
+    }
+    expect_equals_reference(stream, u, 50, gradient, 1.0F, gradient);
+  }
 }
 
 TEST(OptimizerUpdateTest, SgdEqualsReference) {
@@ -250,6 +264,7 @@ TEST(OptimizerUpdateTest, ThreadsChangeNoBit) {
   on_each_target([](Stream& stream) {
     expect_equals_reference(stream, SgdUpdate{.lr = 0.1, .momentum = 0.9}, kLength, DType::kF32, 0.9F);
     expect_equals_reference(stream, AdamUpdate{.lr = 0.1, .weight_decay = 0.1}, kLength, DType::kBF16, 1.0F);
+    expect_equals_reference(stream, AdamUpdate{.lr = 0.1}, kLength, DType::kBF16, 1.0F, DType::kBF16);
   });
 }
 
@@ -329,6 +344,8 @@ TEST(OptimizerUpdateTest, ChargesEachElementOnceOnTheSimulator) {
   EXPECT_EQ(stream.total(), (OpCost{0, 12 * 1000}));
   adam_update(stream, {x, x, w, 1.0F}, x, x, {.lr = 1.0});
   EXPECT_EQ(stream.total(), (OpCost{0, (12 + 30) * 1000}));
+  adam_update(stream, {x, w, w, 1.0F}, x, x, {.lr = 1.0});
+  EXPECT_EQ(stream.total(), (OpCost{0, (12 + 30 + 28) * 1000}));
 }
 
 TEST(OptimizerUpdateTest, RefusesOperandsThatDoNotFit) {
@@ -339,7 +356,8 @@ TEST(OptimizerUpdateTest, RefusesOperandsThatDoNotFit) {
   const HostTensor half(DType::kBF16, {8});
   const Tensor none;
   EXPECT_THROW(sgd_update(stream, {x, longer, none, 1.0F}, none, {}), std::logic_error);
-  EXPECT_THROW(sgd_update(stream, {x, half, none, 1.0F}, none, {}), std::logic_error);
+  EXPECT_THROW(sgd_update(stream, {x, HostTensor(DType::kI32, {8}), none, 1.0F}, none, {}), std::logic_error);
+  EXPECT_THROW(sgd_update(stream, {half, x, none, 1.0F}, none, {}), std::logic_error);
   EXPECT_THROW(sgd_update(stream, {x, x, x, 1.0F}, none, {}), std::logic_error);
   EXPECT_THROW(sgd_update(stream, {x, x, none, 1.0F}, x, {}), std::logic_error);
   EXPECT_THROW(sgd_update(stream, {x, x, none, 1.0F}, none, {.momentum = 0.9}), std::logic_error);

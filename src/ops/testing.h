@@ -266,4 +266,26 @@ inline void expect_same_on_any_threads(const std::function<HostTensor(Stream&)>&
   });
 }
 
+// Runs add(stream, gradient) on an fp32 gradient and on one of a 16-bit dtype that start from the same values:
+// the second has the bits of the first, rounded once, on each instruction set and any number of threads.
+inline void expect_rounded_once(DType dtype, const Shape& shape,
+                                const std::function<void(Stream&, const Tensor&)>& add) {
+  const auto device = make_cpu_device();
+  const auto start = HostTensor::random(dtype, shape, "gradient");
+  for_each_target([&] {
+    for (const int threads : {1, 2, 3, 7}) {
+      SCOPED_TRACE(fmt::format("{} {} threads", name_of(dtype), threads));
+      Stream stream(*device, threads);
+      const auto wide = HostTensor::of(DType::kF32, shape, start.values());
+      const auto narrow = HostTensor::of(dtype, shape, start.values());
+      add(stream, wide);
+      add(stream, narrow);
+      EXPECT_NE(narrow.bytes(), start.bytes());
+      EXPECT_TRUE(narrow.bytes() == HostTensor::of(dtype, shape, wide.values()).bytes());
+    }
+  });
+}
+
+inline constexpr std::array<DType, 2> kHalfTypes = {DType::kBF16, DType::kF16};
+
 }  // namespace meshtrain::ops::testing

@@ -1,4 +1,4 @@
-// What turns gradients into new parameters. An optimizer sees flat fp32 shards and knows neither the mesh
+// What turns gradients into new parameters. An optimizer sees flat shards and knows neither the mesh
 // nor the tensors they are cut from: every rule is element by element, so a shard may be cut anywhere.
 //
 // The rules are torch.optim's, bit for bit on fp32 (docs/numerics.md). A new one is a file with a
@@ -33,7 +33,7 @@ struct ParameterSpan {
   static constexpr std::size_t kMaxStates = 2;
 
   Tensor master;    // fp32, updated in place
-  Tensor gradient;  // fp32, read
+  Tensor gradient;  // fp32, bf16 or fp16, read
   Tensor weight;    // optional: bf16 or fp16, receives the rounded master
   // fp32, in the order of Optimizer::state_names(), zero before the first step; updated in place.
   std::array<Tensor, kMaxStates> states;

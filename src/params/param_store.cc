@@ -1,5 +1,6 @@
 #include "params/param_store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/philox.h"
@@ -12,23 +13,37 @@ namespace {
 // Elements; a weight starts on a cache line in every dtype.
 constexpr std::int64_t kAlignElements = 32;
 
-Tensor at(const Buffer& buffer, DType dtype, std::int64_t offset, const Shape& shape) {
-  check(buffer.data() != nullptr, "a parameter buffer was used before it was allocated");
-  return tensor_in(buffer, offset * size_of(dtype), dtype, shape);
+// `shape` at element `offset` of a flat tensor.
+Tensor view_at(const Tensor& flat, std::int64_t offset, const Shape& shape) {
+  check(flat.defined(), "a weight or gradient was used that has no memory at the moment");
+  return flat.slice(0, offset, shape.numel()).view(shape);
+}
+
+Tensor flat_in(const Buffer& buffer, DType dtype, std::int64_t offset, std::int64_t count) {
+  if (buffer.data() == nullptr) return {};
+  return tensor_in(buffer, offset * size_of(dtype), dtype, {count});
 }
 
 }  // namespace
 
 Tensor ParamRef::weight() const {
-  return at(store_->weights_, store_->compute_, offset_, shape_);
+  return view_at(store_->unit_weights(unit_), offset_, shape_);
 }
 
 Tensor ParamRef::gradient() const {
-  return at(store_->gradients_, DType::kF32, gradient_offset_, shape_);
+  if (tied_use_ >= 0) return view_at(store_->tied_gradients(tied_use_), 0, shape_);
+  return view_at(store_->unit_gradients(unit_), offset_, shape_);
+}
+
+ParamStore::ParamStore(int parts) : unit_multiple_(std::lcm(kAlignElements, kCutElements * parts)) {}
+
+void ParamStore::close_unit() {
+  if (!units_.empty()) units_.back().elements = round_up(units_.back().elements, unit_multiple_);
 }
 
 void ParamStore::begin_unit(std::string name) {
-  units_.push_back(std::move(name));
+  close_unit();
+  units_.push_back({.name = std::move(name), .begin = flat_elements()});
 }
 
 ParamRef ParamStore::declare(ParamDecl decl) {
@@ -36,73 +51,102 @@ ParamRef ParamStore::declare(ParamDecl decl) {
 }
 
 ParamRef ParamStore::declare_fused(std::vector<ParamDecl> decls) {
-  check(!units_.empty() && tied_.empty(), "declare parameters inside a unit, before tied uses");
-  elements_ = round_up(elements_, kAlignElements);
+  check(!units_.empty(), "declare parameters inside a unit");
+  Unit& unit = units_.back();
+  unit.elements = round_up(unit.elements, kAlignElements);
   ParamRef ref;
   ref.store_ = this;
+  ref.unit_ = static_cast<int>(units_.size()) - 1;
   ref.shape_ = decls.front().shape;
   ref.shape_[0] = 0;
-  ref.offset_ = ref.gradient_offset_ = elements_;
+  ref.offset_ = unit.elements;
   for (ParamDecl& decl : decls) {
     ref.shape_[0] += decl.shape[0];
-    Param param{.decl = std::move(decl), .unit = static_cast<int>(units_.size()) - 1, .offset = elements_};
-    elements_ += param.numel();
+    Param param{.decl = std::move(decl), .unit = ref.unit_, .offset = unit.end()};
+    unit.elements += param.numel();
     params_.push_back(std::move(param));
   }
-  check(ref.shape_.numel() == elements_ - ref.offset_, "fused parameters differ in more than their rows");
+  check(ref.shape_.numel() == unit.elements - ref.offset_, "fused parameters differ in more than their rows");
   return ref;
 }
 
 ParamRef ParamStore::tie(const ParamRef& first_use) {
   ParamRef ref = first_use;
-  // Behind all others: no parameter may be declared after a tied use.
-  ref.gradient_offset_ = round_up(elements_, kAlignElements) + tied_elements_;
-  tied_.push_back({.offset = ref.offset_, .gradient_offset = ref.gradient_offset_, .shape = ref.shape_});
-  tied_elements_ += round_up(first_use.shape_.numel(), kAlignElements);
+  ref.tied_use_ = static_cast<int>(tied_.size());
+  const int user = static_cast<int>(units_.size()) - 1;
+  check(user > ref.unit_, "a tied use lies in a later unit than its weight");
+  tied_.push_back({.unit = user, .owner = ref.unit_, .offset = ref.offset_, .shape = ref.shape_});
   return ref;
 }
 
-void ParamStore::allocate(Device& device, DType compute, bool training) {
-  elements_ = round_up(elements_, kAlignElements);
-  compute_ = compute;
-  weights_ = device.allocate(elements_ * size_of(compute), MemoryCategory::kParameters);
-  if (!training) return;
-  gradients_ = device.allocate((elements_ + tied_elements_) * size_of(DType::kF32), MemoryCategory::kGradients);
-  if (compute != DType::kF32) {
-    masters_ = device.allocate(elements_ * size_of(DType::kF32), MemoryCategory::kMaster);
+void ParamStore::allocate(Device& device, const Memory& memory) {
+  close_unit();
+  memory_ = memory;
+  unit_weights_.resize(units_.size());
+  unit_gradients_.resize(units_.size());
+  tied_use_gradients_.resize(tied_.size());
+  const Sharding& sharding = memory.sharding;
+  const std::int64_t all = flat_elements();
+  weights_ = device.allocate((sharding.weights ? owned_elements() : all) * size_of(memory.compute),
+                             MemoryCategory::kParameters);
+  for (std::size_t i = 0; i < units_.size() && !sharding.weights; ++i) {
+    unit_weights_[i] = flat_in(weights_, memory.compute, units_[i].begin, units_[i].elements);
+  }
+  if (!memory.training) return;
+  gradients_ = device.allocate((sharding.gradients ? owned_elements() : all) * size_of(memory.gradients),
+                               MemoryCategory::kGradients);
+  if (memory.compute != DType::kF32) {
+    masters_ = device.allocate(owned_elements() * size_of(DType::kF32), MemoryCategory::kMaster);
+  }
+  if (sharding.gradients) return;
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    unit_gradients_[i] = flat_in(gradients_, memory.gradients, units_[i].begin, units_[i].elements);
+  }
+  std::int64_t tied_elements = 0;
+  for (const TiedUse& use : tied_) tied_elements += round_up(use.shape.numel(), kAlignElements);
+  // Not the gradient of a parameter yet: a part of one.
+  tied_gradients_ = device.allocate(tied_elements * size_of(memory.gradients), MemoryCategory::kWorkspace);
+  tied_elements = 0;
+  for (std::size_t i = 0; i < tied_.size(); ++i) {
+    tied_use_gradients_[i] = flat_in(tied_gradients_, memory.gradients, tied_elements, tied_[i].shape.numel());
+    tied_elements += round_up(tied_[i].shape.numel(), kAlignElements);
   }
 }
 
 void ParamStore::initialize(Stream& stream, std::uint64_t seed) {
-  for (const Param& param : params_) {
-    const Tensor target = master(param).view({param.numel()});
-    switch (param.decl.init) {
-      case Init::kZeros:
-        ops::fill(stream, target, 0.0F);
-        break;
-      case Init::kOnes:
-        ops::fill(stream, target, 1.0F);
-        break;
-      case Init::kNormal:
-        ops::fill_normal(stream, target, RandomStream(seed, "init/" + param.decl.name), 0, 0.0F,
-                         static_cast<float>(param.decl.deviation));
-        break;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    for (const OwnedSlice& slice : owned_slices(static_cast<int>(unit))) {
+      const ParamDecl& decl = slice.param->decl;
+      switch (decl.init) {
+        case Init::kZeros:
+          ops::fill(stream, slice.master, 0.0F);
+          break;
+        case Init::kOnes:
+          ops::fill(stream, slice.master, 1.0F);
+          break;
+        case Init::kNormal:
+          ops::fill_normal(stream, slice.master, RandomStream(seed, "init/" + decl.name), slice.first, 0.0F,
+                           static_cast<float>(decl.deviation));
+          break;
+      }
     }
   }
   refresh_weights(stream);
 }
 
 void ParamStore::refresh_weights(Stream& stream) {
-  if (compute_ == DType::kF32) return;
-  const Shape flat = {elements_};
-  ops::cast(stream, at(masters_, DType::kF32, 0, flat), at(weights_, compute_, 0, flat));
+  if (memory_.compute == DType::kF32) return;
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    ops::cast(stream, owned_masters(unit), owned_weights(unit));
+  }
 }
 
-void ParamStore::add_tied_gradients(Stream& stream) {
-  for (const TiedUse& use : tied_) {
-    const Shape flat = {use.shape.numel()};
-    const Tensor first = at(gradients_, DType::kF32, use.offset, flat);
-    ops::add(stream, first, at(gradients_, DType::kF32, use.gradient_offset, flat), first);
+void ParamStore::add_tied_gradients(Stream& stream, int owner) const {
+  for (std::size_t i = 0; i < tied_.size(); ++i) {
+    const TiedUse& use = tied_[i];
+    if (use.owner != owner) continue;
+    const Tensor first = view_at(unit_gradients(owner), use.offset, {use.shape.numel()});
+    ops::add(stream, first, tied_gradients(static_cast<int>(i)), first);
   }
 }
 
@@ -118,16 +162,106 @@ std::int64_t ParamStore::count_of_unit(int unit) const {
   return total;
 }
 
+Tensor ParamStore::unit_weights(int unit) const {
+  return unit_weights_[static_cast<std::size_t>(unit)];
+}
+
+Tensor ParamStore::unit_gradients(int unit) const {
+  return unit_gradients_[static_cast<std::size_t>(unit)];
+}
+
+Tensor ParamStore::tied_gradients(int tied_use) const {
+  return tied_use_gradients_[static_cast<std::size_t>(tied_use)];
+}
+
+Tensor ParamStore::gradients_of_units(int first, int last) const {
+  check(!memory_.sharding.gradients, "the gradients of several units, which lie apart");
+  return flat_in(gradients_, memory_.gradients, at(first).begin, at(last).end() - at(first).begin);
+}
+
+void ParamStore::place_weights(int unit, const Tensor& flat) {
+  unit_weights_[static_cast<std::size_t>(unit)] = flat;
+}
+
+void ParamStore::place_gradients(int unit, const Tensor& flat) {
+  unit_gradients_[static_cast<std::size_t>(unit)] = flat;
+}
+
+void ParamStore::place_tied_gradients(int tied_use, const Tensor& flat) {
+  tied_use_gradients_[static_cast<std::size_t>(tied_use)] = flat;
+}
+
+void ParamStore::clear_padding(Stream& stream, int unit, const Tensor& flat) const {
+  std::int64_t filled = at(unit).begin;
+  const auto clear_to = [&](std::int64_t end) {
+    if (filled < end) ops::fill(stream, flat.slice(0, filled - at(unit).begin, end - filled), 0.0F);
+  };
+  for (const Param& param : params_) {
+    if (param.unit != unit) continue;
+    clear_to(param.offset);
+    filled = param.offset + param.numel();
+  }
+  clear_to(at(unit).end());
+}
+
+std::int64_t ParamStore::owned_begin(int unit) const {
+  return owned_elements(unit) * memory_.sharding.part;
+}
+
+Tensor ParamStore::owned_weights(int unit) const {
+  if (memory_.sharding.weights) {
+    return flat_in(weights_, memory_.compute, owned_offset(unit), owned_elements(unit));
+  }
+  return unit_weights(unit).slice(0, owned_begin(unit), owned_elements(unit));
+}
+
+Tensor ParamStore::owned_masters(int unit) const {
+  if (memory_.compute == DType::kF32) return owned_weights(unit);
+  return flat_in(masters_, DType::kF32, owned_offset(unit), owned_elements(unit));
+}
+
+Tensor ParamStore::owned_gradients(int unit) const {
+  if (memory_.sharding.gradients) {
+    return flat_in(gradients_, memory_.gradients, owned_offset(unit), owned_elements(unit));
+  }
+  const Tensor whole = unit_gradients(unit);
+  return whole.defined() ? whole.slice(0, owned_begin(unit), owned_elements(unit)) : Tensor();
+}
+
+std::vector<OwnedSlice> ParamStore::owned_slices(int unit) const {
+  const std::int64_t begin = at(unit).begin + owned_begin(unit);
+  const std::int64_t end = begin + owned_elements(unit);
+  std::vector<OwnedSlice> slices;
+  for (const Param& param : params_) {
+    const std::int64_t first = std::max(begin, param.offset);
+    const std::int64_t last = std::min(end, param.offset + param.numel());
+    if (param.unit != unit || first >= last) continue;
+    const auto part = [&](const Tensor& owned) {
+      return owned.defined() ? owned.slice(0, first - begin, last - first) : Tensor();
+    };
+    slices.push_back({.param = &param,
+                      .first = first - param.offset,
+                      .count = last - first,
+                      .offset = owned_offset(unit) + first - begin,
+                      .master = part(owned_masters(unit)),
+                      .gradient = part(owned_gradients(unit)),
+                      .weight = part(owned_weights(unit))});
+  }
+  return slices;
+}
+
 Tensor ParamStore::weight(const Param& param) const {
-  return at(weights_, compute_, param.offset, param.decl.shape);
+  return view_at(unit_weights(param.unit), param.offset - at(param.unit).begin, param.decl.shape);
 }
 
 Tensor ParamStore::master(const Param& param) const {
-  return at(compute_ == DType::kF32 ? weights_ : masters_, DType::kF32, param.offset, param.decl.shape);
+  if (memory_.compute == DType::kF32) return weight(param);
+  check(memory_.sharding.parts == 1, "the master of a parameter that several ranks own");
+  return view_at(owned_masters(param.unit), param.offset - at(param.unit).begin, param.decl.shape);
 }
 
 Tensor ParamStore::gradient(const Param& param) const {
-  return at(gradients_, DType::kF32, param.offset, param.decl.shape);
+  return view_at(unit_gradients(param.unit), param.offset - at(param.unit).begin, param.decl.shape);
 }
 
 }  // namespace meshtrain

@@ -2,10 +2,12 @@
 //
 // Parameters lie one after the other in units (an embedding, a block, the head), in order of use.
 // Weights, fp32 masters, gradients and any per-element optimizer state share one layout: element i of
-// one belongs to element i of the others, so an update or a reduction runs over flat ranges.
+// one belongs to element i of the others, so an update or a reduction runs over flat ranges. A unit's
+// length is a multiple of the number of parts that it may be cut into; what fills it up stays zero.
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,21 @@ struct Param {
   std::int64_t numel() const { return decl.shape.numel(); }
 };
 
+struct Unit {
+  std::string name;
+  std::int64_t begin = 0;  // elements from the start of the flat layout
+  std::int64_t elements = 0;
+  std::int64_t end() const { return begin + elements; }
+};
+
+// What of each unit one rank keeps: part `part` of `parts` equal ones. What is not sharded is whole.
+struct Sharding {
+  int parts = 1;
+  int part = 0;
+  bool gradients = false;
+  bool weights = false;
+};
+
 class ParamStore;
 
 // A weight as a layer uses it: one parameter, or several stacked along their first dimension. Tensors
@@ -43,19 +60,43 @@ class ParamRef {
   bool defined() const { return store_ != nullptr; }
   const Shape& shape() const { return shape_; }
   Tensor weight() const;    // compute dtype
-  Tensor gradient() const;  // fp32
+  Tensor gradient() const;  // fp32 or compute dtype
 
  private:
   friend class ParamStore;
   const ParamStore* store_ = nullptr;
   Shape shape_;
-  std::int64_t offset_ = 0;
-  std::int64_t gradient_offset_ = 0;
+  int unit_ = 0;
+  std::int64_t offset_ = 0;  // in the unit
+  int tied_use_ = -1;        // where the gradient goes, if not into the unit
+};
+
+// A second use of a weight, in another unit.
+struct TiedUse {
+  int unit = 0;             // that uses it
+  int owner = 0;            // that declared it, before
+  std::int64_t offset = 0;  // in the owner
+  Shape shape;
+};
+
+// A piece of one parameter that this rank updates.
+struct OwnedSlice {
+  const Param* param = nullptr;
+  std::int64_t first = 0;  // element of the parameter
+  std::int64_t count = 0;
+  std::int64_t offset = 0;  // elements from the start of the owned layout, for optimizer state
+  Tensor master;            // fp32 [count], as the next ones
+  Tensor gradient;          // undefined until gradients have memory
+  Tensor weight;            // compute dtype; the same memory as master in fp32
 };
 
 class ParamStore {
  public:
-  ParamStore() = default;
+  // Elements at which a unit may be cut: also the leaves of the gradient norm's tree.
+  static constexpr std::int64_t kCutElements = 16;
+
+  // Units are padded so that they can be cut into this many parts.
+  explicit ParamStore(int parts = 1);
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
 
@@ -65,52 +106,89 @@ class ParamStore {
   ParamRef declare(ParamDecl decl);
   // Adjacent in memory and used as one weight, [sum of first dimensions, rest]; names stay apart.
   ParamRef declare_fused(std::vector<ParamDecl> decls);
-  // A second use of the same weight: its gradient has a buffer of its own, which
+  // A use of the same weight in the present unit: its gradient has a buffer of its own, which
   // add_tied_gradients() sums into the first.
   ParamRef tie(const ParamRef& first_use);
 
   // --- Memory. ---
-  // Gradients and masters are left out when the model will not be trained.
-  void allocate(Device& device, DType compute, bool training);
-  // Fills masters and weights from (seed, parameter name, element index).
+  struct Memory {
+    DType compute = DType::kF32;
+    DType gradients = DType::kF32;
+    bool training = true;    // false: weights only
+    Sharding sharding = {};  // of masters and optimizer state too, where parts > 1
+  };
+  void allocate(Device& device, const Memory& memory);
+  // Fills owned masters and weights from (seed, parameter name, element index).
   void initialize(Stream& stream, std::uint64_t seed);
-  // Weights from masters, after masters were loaded.
+  // Owned weights from owned masters, after masters were loaded.
   void refresh_weights(Stream& stream);
-  // Adds the gradients of later uses of tied weights to the first, in order of declaration.
-  void add_tied_gradients(Stream& stream);
+  // Adds the gradients of tied uses of `owner`'s weights to its own, in order of declaration.
+  void add_tied_gradients(Stream& stream, int owner) const;
 
-  DType compute_dtype() const { return compute_; }
+  DType compute_dtype() const { return memory_.compute; }
+  DType gradient_dtype() const { return memory_.gradients; }
+  const Sharding& sharding() const { return memory_.sharding; }
   const std::vector<Param>& params() const { return params_; }
-  const std::vector<std::string>& units() const { return units_; }
+  const std::vector<Unit>& units() const { return units_; }
+  const std::vector<TiedUse>& tied_uses() const { return tied_; }
   // Trained parameters, without padding.
   std::int64_t count() const;
   // Elements of the flat layout, padding included.
-  std::int64_t flat_elements() const { return elements_; }
+  std::int64_t flat_elements() const { return units_.empty() ? 0 : units_.back().end(); }
   // Elements of unit `unit`'s parameters, without padding.
   std::int64_t count_of_unit(int unit) const;
 
-  // Views in the parameter's shape. The master of an fp32 model is the weight itself.
+  // --- Whole units, as layers see them. ---
+  // Flat views of all of a unit; undefined while it has no memory.
+  Tensor unit_weights(int unit) const;
+  Tensor unit_gradients(int unit) const;
+  Tensor tied_gradients(int tied_use) const;
+  // Of units first … last, which must not be sharded.
+  Tensor gradients_of_units(int first, int last) const;
+  // For strategies that keep pieces: where a unit is from now on. Undefined tensors take it away.
+  void place_weights(int unit, const Tensor& flat);
+  void place_gradients(int unit, const Tensor& flat);
+  void place_tied_gradients(int tied_use, const Tensor& flat);
+  // Zeroes what lies between a unit's parameters in `flat`, its gradients in new memory.
+  void clear_padding(Stream& stream, int unit, const Tensor& flat) const;
+
+  // --- What this rank owns: updates and saves. ---
+  std::int64_t owned_begin(int unit) const;  // in the unit
+  std::int64_t owned_offset(int unit) const {
+    return at(unit).begin / memory_.sharding.parts;
+  }  // in the layout
+  std::int64_t owned_elements(int unit) const { return at(unit).elements / memory_.sharding.parts; }
+  // Elements of all units, the length of the owned layout.
+  std::int64_t owned_elements() const { return flat_elements() / memory_.sharding.parts; }
+  // Flat pieces [owned_elements(unit)].
+  Tensor owned_weights(int unit) const;
+  Tensor owned_masters(int unit) const;
+  Tensor owned_gradients(int unit) const;
+  // The parameters in it, in order.
+  std::vector<OwnedSlice> owned_slices(int unit) const;
+
+  // Views in the parameter's shape, of what is whole. The master of an fp32 model is the weight itself.
   Tensor weight(const Param& param) const;
   Tensor master(const Param& param) const;
   Tensor gradient(const Param& param) const;
 
  private:
   friend class ParamRef;
-  struct TiedUse {
-    std::int64_t offset;
-    std::int64_t gradient_offset;
-    Shape shape;
-  };
+  const Unit& at(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
+  void close_unit();
 
+  std::int64_t unit_multiple_;
   std::vector<Param> params_;
-  std::vector<std::string> units_;
+  std::vector<Unit> units_;
   std::vector<TiedUse> tied_;
-  std::int64_t elements_ = 0;
-  std::int64_t tied_elements_ = 0;
-  DType compute_ = DType::kF32;
+  Memory memory_;
   Buffer weights_;
   Buffer masters_;
   Buffer gradients_;
+  Buffer tied_gradients_;
+  std::vector<Tensor> unit_weights_;
+  std::vector<Tensor> unit_gradients_;
+  std::vector<Tensor> tied_use_gradients_;
 };
 
 }  // namespace meshtrain

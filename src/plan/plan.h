@@ -6,14 +6,31 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "device/memory.h"
 #include "model/transformer.h"
 #include "train/config.h"
 
 namespace meshtrain {
 
+// One rank.
+struct RankPlan {
+  MemoryUse memory;  // bytes, by category, at their peak
+  CommStats sent;    // a step
+};
+
+// What a ZeRO stage would take of a rank that writes no checkpoint.
+struct StagePlan {
+  int zero = 0;
+  std::int64_t states = 0;  // bytes of parameters, gradients, masters and optimizer state
+  std::int64_t memory = 0;  // of all categories
+  std::int64_t sent = 0;    // gradients and parameters, a step
+};
+
 struct Plan {
-  MemoryUse memory;                        // bytes, by category, at their peak
+  MemoryUse memory;  // of rank 0
+  std::vector<RankPlan> ranks;
+  std::vector<StagePlan> stages;           // all of them, where there are ranks to share with
   std::int64_t parameters = 0;             // trained, a tied weight once
   std::vector<LayerProfile> layers;        // one micro-batch
   std::int64_t step_flops = 0;             // matrix products and attention of one optimizer step, as executed
@@ -21,7 +38,7 @@ struct Plan {
   std::int64_t tokens_per_step = 0;
 };
 
-// config.model.vocab must be known. Allocates next to nothing.
+// config.model.vocab must be known, and the mesh filled in (for_ranks). Allocates next to nothing.
 Plan make_plan(const Config& config);
 
 nlohmann::json to_json(const Plan& plan, const Config& config);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "comm/engines.h"
 #include "train/assembly.h"
 #include "train/step.h"
 
@@ -10,6 +11,7 @@ namespace {
 
 Config small_config(Architecture arch, DType compute, RecomputePolicy recompute, std::int64_t layers) {
   Config config;
+  config.mesh.dp = 1;
   config.model = {.arch = arch,
                   .layers = layers,
                   .hidden = 48,
@@ -46,7 +48,8 @@ TEST(Plan, EqualsWhatARealStepUses) {
   for_each_config([](const Config& config) {
     const Plan plan = make_plan(config);
     const std::unique_ptr<Device> device = make_cpu_device();
-    Assembly assembly(config, *device, measure_arenas(config));
+    const std::unique_ptr<World> world = make_single_world();
+    Assembly assembly(config, *device, *world, measure_arenas(config));
     assembly.initialize();
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(6 * 33), 1);
     train_step(assembly, {.tokens = tokens, .targets = tokens}, 1e-3, 1);
@@ -64,6 +67,7 @@ TEST(Plan, EqualsWhatARealStepUses) {
 TEST(Plan, PublishedShapesHaveTheirPublishedSizes) {
   for (const std::string& name : preset_names()) {
     Config config;
+    config.mesh.dp = 1;
     config.model = preset(name);
     if (config.model.vocab == 0) continue;
     config.data.seq_len = 64;
@@ -75,6 +79,7 @@ TEST(Plan, PublishedShapesHaveTheirPublishedSizes) {
 // Mixed precision keeps 2 bytes of weight, 4 of gradient, 4 of master and 8 of AdamW state a parameter.
 TEST(Plan, BytesAParameter) {
   Config config;
+  config.mesh.dp = 1;
   config.model = preset("llama-3-8b");
   config.data.seq_len = 64;
   config.train.micro_batch = config.train.global_batch = 1;

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "comm/engines.h"
 #include "telemetry/units.h"
 #include "train/step.h"
 #include "train/threads.h"
+#include "train/whole_state.h"
 
 namespace meshtrain {
 namespace {
@@ -37,49 +39,62 @@ Schedule make_schedule(const Config& config) {
 
 }  // namespace
 
-ArenaSizes measure_arenas(const Config& config) {
-  const std::unique_ptr<Device> device = make_sim_device();
-  Assembly assembly(config, *device, std::nullopt);
+ArenaSizes measure_arenas(const Config& config, int rank) {
+  const std::unique_ptr<World> world = make_sim_world(rank, static_cast<int>(ranks_of(config.mesh)));
+  const std::unique_ptr<Device> device = world->make_device();
+  Assembly assembly(config, *device, *world, std::nullopt);
   // Every micro-batch needs the same; two show both a first and an accumulating one.
   const auto tokens = static_cast<std::size_t>(assembly.micro_batch_shape().tokens() *
                                                std::min<std::int64_t>(assembly.micro_steps(), 2));
   const std::vector<std::int32_t> zeros(tokens, 0);
-  const GlobalBatch batch = {.tokens = zeros, .targets = zeros};
+  const HostBatch batch = {.tokens = zeros, .targets = zeros};
   train_step(assembly, batch, 0.0, 1);
   eval_step(assembly, batch);
-  return {.saved = assembly.saved.peak(), .work = assembly.work.peak()};
+  return {.saved = assembly.saved.peak(),
+          .work = assembly.work.peak(),
+          .transient = assembly.sync->transient_peak()};
 }
 
-ArenaSizes plan_memory(const Config& config, const Device& device) {
-  const ArenaSizes sizes = measure_arenas(config);
-  const std::unique_ptr<Device> sim = make_sim_device();
-  const MemoryUse need = Assembly(config, *sim, sizes).planned_memory();
+ArenaSizes plan_memory(const Config& config, const Device& device, const World& world) {
+  const ArenaSizes sizes = measure_arenas(config, world.rank());
+  const std::unique_ptr<World> sim_world = make_sim_world(world.rank(), world.size());
+  const std::unique_ptr<Device> sim = sim_world->make_device();
+  const MemoryUse need = Assembly(config, *sim, *sim_world, sizes).planned_memory();
   const std::int64_t available = device.available_bytes();
-  if (need.total() > available) {
+  if (need.total() * world.local_size() > available) {
+    const std::string ranks =
+        world.local_size() > 1 ? fmt::format(" for each of the {} ranks of this host", world.local_size()) : "";
     throw_user_error(
-        "this run needs {} of memory and {} can be had; lower train.micro_batch or data.seq_len, set "
-        "recompute.policy = \"full\", or take a smaller model. By category:\n{}",
-        format_bytes(need.total()), format_bytes(available), memory_table(need));
+        "this run needs {} of memory{} and {} can be had; lower train.micro_batch or data.seq_len, set "
+        "recompute.policy = \"full\", {}or take a smaller model. By category:\n{}",
+        format_bytes(need.total()), ranks, format_bytes(available),
+        world.size() > 1 && config.mesh.zero < 3 ? "raise mesh.zero, " : "", memory_table(need));
   }
   return sizes;
 }
 
-Assembly::Assembly(const Config& config, Device& device, const std::optional<ArenaSizes>& sizes)
-    : stream(device, resolve_threads(config.machine.threads)),
+Assembly::Assembly(const Config& config, Device& device, World& world, const std::optional<ArenaSizes>& sizes)
+    : groups(config, world),
+      stream(device, resolve_threads(config.machine.threads)),
+      params(static_cast<int>(config.mesh.dp)),
       schedule(make_schedule(config)),
       saved(make_arena(device, MemoryCategory::kActivations, "activations",
                        sizes ? std::optional(sizes->saved) : std::nullopt)),
       work(make_arena(device, MemoryCategory::kWorkspace, "workspace",
                       sizes ? std::optional(sizes->work) : std::nullopt)),
       config_(config),
-      device_(device) {
+      device_(device),
+      queue_(device, config.mesh.overlap && config.mesh.dp > 1) {
+  const int zero = static_cast<int>(config.mesh.zero);
   model = std::make_unique<Transformer>(config.model, params, device, config.precision.compute,
                                         config.data.seq_len, config.recompute);
-  params.allocate(device, config.precision.compute, /*training=*/true);
+  params.allocate(device, {.compute = config.precision.compute,
+                           .gradients = config.precision.gradients,
+                           .sharding = sharding_of(zero, *groups.dp)});
   optimizer = make_optimizer(optimizer_settings(config.optimizer));
   for (std::size_t i = 0; i < optimizer->state_names().size(); ++i) {
     optimizer_buffers_.push_back(
-        device.allocate(params.flat_elements() * size_of(DType::kF32), MemoryCategory::kOptimizer));
+        device.allocate(params.owned_elements() * size_of(DType::kF32), MemoryCategory::kOptimizer));
   }
   if (config.precision.compute == DType::kF16) {
     loss_scaler.emplace(config.precision.loss_scale, config.precision.loss_scale_window);
@@ -90,38 +105,64 @@ Assembly::Assembly(const Config& config, Device& device, const std::optional<Are
   tokens = tensor_in(batch_buffer_, 0, DType::kI32, {batch_tokens});
   targets = tensor_in(batch_buffer_, bytes, DType::kI32, {batch_tokens});
   model->upload_tables(stream);
+  sync = make_grad_sync(
+      {.store = params, .device = device, .stream = stream, .ranks = *groups.dp, .queue = queue_},
+      {.zero = zero,
+       .reduction = config.reduction == "tree" ? Reduction::kTree : Reduction::kFast,
+       .micro_steps = micro_steps(),
+       .bucket_bytes = static_cast<std::int64_t>(config.mesh.bucket_mb * 1e6),
+       .prefetch = static_cast<int>(config.mesh.prefetch),
+       .training_order = model->training_order(),
+       .evaluation_order = model->evaluation_order(),
+       .transient_bytes = sizes ? std::optional(sizes->transient) : std::nullopt});
+}
+
+void Assembly::initialize() {
+  params.initialize(stream, config_.train.seed);
+  publish_masters();
+}
+
+void Assembly::publish_masters() {
+  params.refresh_weights(stream);
+  for (int unit = 0; unit < static_cast<int>(params.units().size()); ++unit) {
+    sync->publish_weights(unit, Traffic::kOther);
+  }
 }
 
 BatchShape Assembly::micro_batch_shape() const {
   return {.batch = config_.train.micro_batch, .seq = config_.data.seq_len};
 }
 
-Context Assembly::context(bool accumulate) {
-  return {.stream = stream, .saved = saved, .work = work, .accumulate = accumulate};
+Context Assembly::context() {
+  return {.stream = stream, .saved = saved, .work = work, .units = *sync};
 }
 
-Tensor Assembly::optimizer_state(const Param& param, std::size_t index) const {
-  return tensor_in(optimizer_buffers_[index], param.offset * size_of(DType::kF32), DType::kF32,
-                   param.decl.shape);
+Tensor Assembly::owned_optimizer_state(int unit, std::size_t index) const {
+  const std::int64_t begin = params.owned_offset(unit);
+  return tensor_in(optimizer_buffers_[index], begin * size_of(DType::kF32), DType::kF32,
+                   {params.owned_elements(unit)});
 }
 
-ParameterSpan Assembly::span_of(const Param& param) const {
-  const Shape flat = {param.numel()};
+ParameterSpan Assembly::span_of(const OwnedSlice& slice) const {
   ParameterSpan span;
-  span.master = params.master(param).view(flat);
-  span.gradient = params.gradient(param).view(flat);
-  if (params.compute_dtype() != DType::kF32) span.weight = params.weight(param).view(flat);
+  span.master = slice.master;
+  span.gradient = slice.gradient;
+  if (params.compute_dtype() != DType::kF32) span.weight = slice.weight;
   for (std::size_t i = 0; i < optimizer_buffers_.size(); ++i) {
-    span.states[i] = optimizer_state(param, i).view(flat);
+    span.states[i] =
+        tensor_in(optimizer_buffers_[i], slice.offset * size_of(DType::kF32), DType::kF32, {slice.count});
   }
-  span.decay = param.decl.decay || config_.optimizer.decay_all;
+  span.decay = slice.param->decl.decay || config_.optimizer.decay_all;
   return span;
 }
 
 std::int64_t Assembly::checkpoint_copy_bytes() const {
-  if (!config_.checkpoint.async) return 0;
-  const auto tensors = static_cast<std::int64_t>(1 + optimizer_buffers_.size());
-  return params.count() * size_of(DType::kF32) * tensors;
+  if (!leads()) return 0;
+  const std::int64_t copy =
+      config_.checkpoint.async
+          ? params.count() * size_of(DType::kF32) * static_cast<std::int64_t>(1 + optimizer_buffers_.size())
+          : 0;
+  return copy + WholeState::buffer_bytes(params, optimizer_buffers_.size());
 }
 
 MemoryUse Assembly::planned_memory() const {
@@ -134,6 +175,7 @@ MemoryUse Assembly::peak_memory() const {
   MemoryUse use = planned_memory();
   use[MemoryCategory::kActivations] += saved.peak() - saved.capacity();
   use[MemoryCategory::kWorkspace] += work.peak() - work.capacity();
+  use[MemoryCategory::kCommunication] += sync->transient_peak() - sync->transient_capacity();
   return use;
 }
 

@@ -8,57 +8,77 @@
 #include <optional>
 #include <vector>
 
+#include "comm/comm_queue.h"
+#include "comm/world.h"
 #include "device/arena.h"
 #include "device/stream.h"
+#include "gradsync/grad_sync.h"
 #include "model/transformer.h"
 #include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "params/param_store.h"
 #include "train/config.h"
+#include "train/mesh.h"
 
 namespace meshtrain {
 
-// Bytes that the arenas of one step reach.
+// Bytes that the arenas of one step reach, and the pool of whole units that ZeRO needs.
 struct ArenaSizes {
   std::int64_t saved = 0;
   std::int64_t work = 0;
+  std::int64_t transient = 0;
 };
 
-// Runs one step and one evaluation over measuring arenas on a simulated device.
-ArenaSizes measure_arenas(const Config& config);
+// Runs one step and one evaluation of rank `rank` over measuring arenas on a simulated device. The mesh must be
+// filled in (for_ranks), here and below.
+ArenaSizes measure_arenas(const Config& config, int rank = 0);
 
-// The same for a run on `device`: throws UserError with the bytes by category when it has not so many to give.
-ArenaSizes plan_memory(const Config& config, const Device& device);
+// The same for a run on `device`, which the ranks of this host share: throws UserError with the bytes by
+// category when it has not so many to give.
+ArenaSizes plan_memory(const Config& config, const Device& device, const World& world);
 
 class Assembly {
  public:
-  // config.model.vocab must be known. Without sizes the arenas only measure (simulated device).
-  // Throws UserError when the device has not the memory.
-  Assembly(const Config& config, Device& device, const std::optional<ArenaSizes>& sizes);
+  // config.model.vocab must be known, and world have the mesh's ranks; a collective call. Without sizes the
+  // arenas only measure (simulated device). Throws UserError when the device has not the memory.
+  Assembly(const Config& config, Device& device, World& world, const std::optional<ArenaSizes>& sizes);
   Assembly(const Assembly&) = delete;
   Assembly& operator=(const Assembly&) = delete;
 
   // Initial weights from the seed. (A restored checkpoint needs none.)
-  void initialize() { params.initialize(stream, config_.train.seed); }
+  void initialize();
+  // Whole weights on every rank from the masters that each owns, after these were loaded.
+  void publish_masters();
 
   const Config& config() const { return config_; }
   BatchShape micro_batch_shape() const;
-  std::int64_t micro_steps() const { return config_.train.global_batch / config_.train.micro_batch; }
-  Context context(bool accumulate);
+  std::int64_t ranks() const { return config_.mesh.dp; }
+  bool leads() const { return groups.control->rank() == 0; }
+  // Of this rank in a step.
+  std::int64_t micro_steps() const {
+    return config_.train.global_batch / config_.train.micro_batch / config_.mesh.dp;
+  }
+  // Which micro-batch of the global batch this rank's micro-step `step` is.
+  std::int64_t micro_batch_index(std::int64_t step) const { return step * ranks() + groups.dp->rank(); }
+  Context context();
 
-  // Optimizer state `index` of a parameter, in its shape.
-  Tensor optimizer_state(const Param& param, std::size_t index) const;
-  ParameterSpan span_of(const Param& param) const;
+  // Optimizer state `index` of what this rank owns of a unit: flat, like the store's owned tensors.
+  Tensor owned_optimizer_state(int unit, std::size_t index) const;
+  ParameterSpan span_of(const OwnedSlice& slice) const;
 
-  // Bytes of the copy that an asynchronous checkpoint is written from.
+  // Bytes of the copies that checkpoints are written from, on the rank that writes them: units whose parts come
+  // from other ranks, and everything where training goes on meanwhile.
   std::int64_t checkpoint_copy_bytes() const;
 
   // Bytes by category: blocks as allocated, arenas at their full size.
   MemoryUse planned_memory() const;
   // The same, arenas as far as they were filled so far.
   MemoryUse peak_memory() const;
+  // What this rank sent so far; nothing must be under way.
+  CommStats sent() const { return groups.control->stats() + groups.dp->stats(); }
 
+  RankGroups groups;
   Stream stream;
   ParamStore params;
   std::unique_ptr<Transformer> model;
@@ -75,6 +95,10 @@ class Assembly {
   Device& device_;
   Buffer batch_buffer_;
   std::vector<Buffer> optimizer_buffers_;
+  CommQueue queue_;
+
+ public:
+  std::unique_ptr<GradSync> sync;  // its jobs, in the queue, use all of the above
 };
 
 }  // namespace meshtrain

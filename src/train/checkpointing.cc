@@ -11,10 +11,6 @@
 namespace meshtrain {
 namespace {
 
-std::string state_tensor_name(const Param& param, std::string_view state) {
-  return fmt::format("{}.{}", param.decl.name, state);
-}
-
 std::vector<std::string> lines_of_model_section(const ModelSpec& spec) {
   Config config;
   config.model = spec;
@@ -47,22 +43,12 @@ void check_same_model(const ModelSpec& here, const Checkpoint& checkpoint) {
 
 }  // namespace
 
-CheckpointContents checkpoint_contents(const Assembly& assembly, const RunPosition& position) {
+CheckpointContents checkpoint_contents(const Assembly& assembly, const WholeState& state,
+                                       const RunPosition& position) {
   CheckpointContents contents;
   contents.step = position.step;
-  const auto state_names = assembly.optimizer->state_names();
-  for (const Param& param : assembly.params.params()) {
-    contents.model.push_back({.name = param.decl.name,
-                              .dtype = DType::kF32,
-                              .shape = param.decl.shape,
-                              .data = assembly.params.master(param).raw()});
-    for (std::size_t i = 0; i < state_names.size(); ++i) {
-      contents.optimizer.push_back({.name = state_tensor_name(param, state_names[i]),
-                                    .dtype = DType::kF32,
-                                    .shape = param.decl.shape,
-                                    .data = assembly.optimizer_state(param, i).raw()});
-    }
-  }
+  contents.model = state.model();
+  contents.optimizer = state.optimizer();
   contents.state = {{"updates", position.updates},
                     {"position", position.position},
                     {"optimizer", std::string(assembly.optimizer->name())},
@@ -85,18 +71,11 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
     throw_user_error("{} holds the state of optimizer {}, and optimizer.name is \"{}\"; set it back to go on",
                      checkpoint.path(), saved, assembly.optimizer->name());
   }
-  std::vector<TensorDestination> model;
-  std::vector<TensorDestination> optimizer;
-  const CheckpointContents here = checkpoint_contents(assembly, {});
-  const auto destination = [](const NamedTensor& t) {
-    return TensorDestination{
-        .name = t.name, .dtype = t.dtype, .shape = t.shape, .data = const_cast<void*>(t.data)};
-  };
-  for (const NamedTensor& tensor : here.model) model.push_back(destination(tensor));
-  for (const NamedTensor& tensor : here.optimizer) optimizer.push_back(destination(tensor));
-  read_tensors(checkpoint.model(), model);
-  read_tensors(checkpoint.optimizer(), optimizer);
-  assembly.params.refresh_weights(assembly.stream);
+  assembly.sync->settle();  // nothing reads what is about to change
+  const StateDestinations here = destinations_in(assembly);
+  read_tensors(checkpoint.model(), here.model);
+  read_tensors(checkpoint.optimizer(), here.optimizer);
+  assembly.publish_masters();
   if (assembly.loss_scaler && state.contains("loss_scaler")) {
     const nlohmann::json& scaler = state.at("loss_scaler");
     assembly.loss_scaler->restore({.scale = scaler.at("scale"), .good_steps = scaler.at("good_steps")});

@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "optim/loss_scale.h"
 #include "train/assembly.h"
+#include "train/whole_state.h"
 
 namespace meshtrain {
 
@@ -21,11 +22,13 @@ struct RunPosition {
   friend bool operator==(const RunPosition&, const RunPosition&) = default;
 };
 
-// Tensors point into the assembly's memory.
-CheckpointContents checkpoint_contents(const Assembly& assembly, const RunPosition& position);
+// Tensors point into `state`, of the rank that leads.
+CheckpointContents checkpoint_contents(const Assembly& assembly, const WholeState& state,
+                                       const RunPosition& position);
 
-// Fills masters, weights, optimizer state and loss scale. Throws UserError when the checkpoint is of
-// another model or optimizer.
+// Fills this rank's masters and optimizer state, all weights and the loss scale; the mesh may be another than
+// that which wrote it. A collective call. Throws UserError when the checkpoint is of another model or
+// optimizer.
 RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint);
 
 // The config that the checkpoint's run was started with, changed by overrides "section.key=value".

@@ -56,15 +56,16 @@ struct PrecisionConfig {
   DType compute = DType::kBF16;
   double loss_scale = 65536.0;            // fp16: initial
   std::int64_t loss_scale_window = 2000;  // fp16: steps without overflow before the scale doubles
+  DType gradients = DType::kF32;          // or that of compute
 
   friend bool operator==(const PrecisionConfig&, const PrecisionConfig&) = default;
 };
 
-// This version trains on one rank: every size must be 1. There all ZeRO stages are the same thing, and
-// schedule and sequence_parallel change nothing.
+// This version is data-parallel: tp, pp, cp, ep and virtual_stages must be 1; there schedule and
+// sequence_parallel change nothing.
 struct MeshConfig {
-  std::int64_t dp = 1;
-  std::int64_t zero = 0;
+  std::int64_t dp = 0;    // 0: as many as there are ranks; for_ranks() fills it in
+  std::int64_t zero = 0;  // ZeRO stage
   std::int64_t tp = 1;
   bool sequence_parallel = true;
   std::int64_t pp = 1;
@@ -72,6 +73,11 @@ struct MeshConfig {
   std::int64_t virtual_stages = 1;
   std::int64_t cp = 1;
   std::int64_t ep = 1;
+  double bucket_mb = 25.0;    // zero 0 and 1: MB of gradients that are reduced together
+  std::int64_t prefetch = 1;  // zero 3: units gathered ahead of use
+  bool overlap = true;        // whether ranks communicate while they compute
+  std::string engine = "auto";
+  double deadline = 300.0;  // seconds that an operation may wait for other ranks
 
   friend bool operator==(const MeshConfig&, const MeshConfig&) = default;
 };

@@ -151,7 +151,12 @@ void add_optimizer_and_precision(std::vector<ConfigField>& fields) {
   fields.push_back(enumeration(
       "precision", "compute", std::vector{DType::kF32, DType::kBF16, DType::kF16},
       precision(&PrecisionConfig::compute),
-      "Type of weights and activations in the passes; masters, gradients and reductions are fp32."));
+      "Type of weights and activations in the passes; masters are fp32, and so are reductions inside."));
+  fields.push_back(
+      enumeration("precision", "gradients", std::vector{DType::kF32, DType::kBF16, DType::kF16},
+                  precision(&PrecisionConfig::gradients),
+                  "Type that gradients are kept and sent in: fp32, or that of compute, which halves "
+                  "both and rounds after each micro-step."));
   fields.push_back(field("precision", "loss_scale", precision(&PrecisionConfig::loss_scale),
                          "fp16: loss scale at the start."));
   fields.push_back(field("precision", "loss_scale_window", precision(&PrecisionConfig::loss_scale_window),
@@ -160,9 +165,12 @@ void add_optimizer_and_precision(std::vector<ConfigField>& fields) {
 
 void add_mesh(std::vector<ConfigField>& fields) {
   const auto mesh = [](auto member) { return at(&Config::mesh, member); };
-  fields.push_back(field("mesh", "dp", mesh(&MeshConfig::dp), "Data-parallel ranks. This version: 1."));
-  fields.push_back(field("mesh", "zero", mesh(&MeshConfig::zero),
-                         "ZeRO stage, 0 to 3; with dp = 1 all are the same thing."));
+  fields.push_back(
+      field("mesh", "dp", mesh(&MeshConfig::dp), "Data-parallel ranks; 0 is as many as there are ranks.", "0"));
+  fields.push_back(
+      field("mesh", "zero", mesh(&MeshConfig::zero),
+            "ZeRO stage: what data-parallel ranks share out instead of keeping a copy each. 1: masters "
+            "and optimizer state; 2: gradients too; 3: weights too."));
   fields.push_back(field("mesh", "tp", mesh(&MeshConfig::tp), "Tensor-parallel ranks. This version: 1."));
   fields.push_back(field("mesh", "sequence_parallel", mesh(&MeshConfig::sequence_parallel),
                          "Sequence parallelism within tp; nothing to do with tp = 1."));
@@ -173,6 +181,20 @@ void add_mesh(std::vector<ConfigField>& fields) {
                          "Model chunks a stage. This version: 1."));
   fields.push_back(field("mesh", "cp", mesh(&MeshConfig::cp), "Context-parallel ranks. This version: 1."));
   fields.push_back(field("mesh", "ep", mesh(&MeshConfig::ep), "Expert-parallel ranks. This version: 1."));
+  fields.push_back(
+      field("mesh", "bucket_mb", mesh(&MeshConfig::bucket_mb),
+            "zero 0 and 1: MB of gradients that are reduced together, as soon as so many are ready. "
+            "Never changes a bit."));
+  fields.push_back(
+      field("mesh", "prefetch", mesh(&MeshConfig::prefetch),
+            "zero 3: units (an embedding, a block, the head) whose weights are gathered ahead of use. "
+            "Never changes a bit."));
+  fields.push_back(field("mesh", "overlap", mesh(&MeshConfig::overlap),
+                         "Whether ranks communicate while they compute. Never changes a bit."));
+  fields.push_back(choice("mesh", "engine", {"auto", "shm", "mpi"}, mesh(&MeshConfig::engine),
+                          "What connects the ranks. `auto`: MPI under mpirun and srun, else shared memory."));
+  fields.push_back(field("mesh", "deadline", mesh(&MeshConfig::deadline),
+                         "Seconds that an operation may wait for other ranks before it is an error."));
 }
 
 void add_rest(std::vector<ConfigField>& fields) {
@@ -182,8 +204,10 @@ void add_rest(std::vector<ConfigField>& fields) {
                   std::vector{RecomputePolicy::kNone, RecomputePolicy::kSelective, RecomputePolicy::kFull},
                   at(&Config::recompute),
                   "What the backward pass computes again instead of keeping; never changes a bit."));
-  fields.push_back(choice("numerics", "reduction", {"fast", "tree"}, at(&Config::reduction),
-                          "Order of sums over the batch. This version: `fast`."));
+  fields.push_back(
+      choice("numerics", "reduction", {"fast", "tree"}, at(&Config::reduction),
+             "Order of sums over the batch. `tree`: the same bits for every dp, zero and number of "
+             "micro-steps; takes more memory."));
   fields.push_back(field("checkpoint", "dir", checkpoint(&CheckpointConfig::dir), "Folder of the checkpoints.",
                          "output.dir/checkpoints"));
   fields.push_back(field("checkpoint", "every", checkpoint(&CheckpointConfig::every),

@@ -305,14 +305,19 @@ TEST(Config, RefusesImpossibleValues) {
       {"optimizer.decay_fraction=1.5", "optimizer.decay_fraction"},
       {"precision.loss_scale=0", "precision.loss_scale"},
       {"precision.loss_scale_window=0", "precision.loss_scale_window"},
-      {"mesh.dp=2", "mesh.dp = 2"},
+      {"precision.gradients=fp16", "precision.gradients = \"fp16\""},
+      {"mesh.dp=-1", "mesh.dp = -1"},
+      {"mesh.dp=3", "mesh.dp = 2 or 4"},
       {"mesh.tp=0", "mesh.tp = 0"},
       {"mesh.pp=2", "mesh.pp = 2"},
       {"mesh.cp=2", "mesh.cp = 2"},
       {"mesh.ep=2", "mesh.ep = 2"},
       {"mesh.virtual_stages=2", "mesh.virtual_stages = 2"},
       {"mesh.zero=4", "mesh.zero = 4"},
-      {"numerics.reduction=tree", "numerics.reduction"},
+      {"mesh.bucket_mb=-1", "mesh.bucket_mb"},
+      {"mesh.prefetch=-1", "mesh.prefetch"},
+      {"mesh.deadline=0", "mesh.deadline"},
+      {"mesh.deadline=nan", "mesh.deadline"},
       {"checkpoint.every=-1", "checkpoint.every"},
       {"checkpoint.keep=-1", "checkpoint.keep"},
       {"machine.threads=-1", "machine.threads"},
@@ -325,6 +330,8 @@ TEST(Config, RefusesImpossibleValues) {
                    {"train.steps=1000000000000", "train.global_batch=1073741824", "train.micro_batch=1"},
                    {"64-bit"});
   expect_complaint(kMinimal, {"train.micro_batch=5"}, {"30 or 35", "4 or 8"});
+  expect_complaint(kMinimal, {"numerics.reduction=tree", "precision.gradients=bf16"},
+                   {"numerics.reduction = \"tree\"", "precision.gradients = \"fp32\""});
 }
 
 TEST(Config, VocabularyIsCheckedOnceItIsKnown) {

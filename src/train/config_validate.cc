@@ -99,6 +99,11 @@ void validate_optimizer(const OptimizerConfig& optimizer, std::int64_t steps) {
 }
 
 void validate_precision(const PrecisionConfig& precision) {
+  if (precision.gradients != DType::kF32 && precision.gradients != precision.compute) {
+    throw_user_error(
+        "precision.gradients = \"{0}\" with precision.compute = \"{1}\": gradients are \"fp32\" or \"{1}\".",
+        name_of(precision.gradients), name_of(precision.compute));
+  }
   if (!(precision.loss_scale > 0.0) || !std::isfinite(static_cast<float>(precision.loss_scale))) {
     throw_user_error(
         "precision.loss_scale = {} is not possible: it must be a finite number above 0 (65536 is usual).",
@@ -108,21 +113,45 @@ void validate_precision(const PrecisionConfig& precision) {
 }
 
 void validate_mesh(const MeshConfig& mesh) {
+  require_between("mesh.dp", mesh.dp, 0, 1 << 20);
   for (const auto& [key, value] :
-       {std::pair{"mesh.dp", mesh.dp}, std::pair{"mesh.tp", mesh.tp}, std::pair{"mesh.pp", mesh.pp},
-        std::pair{"mesh.cp", mesh.cp}, std::pair{"mesh.ep", mesh.ep},
-        std::pair{"mesh.virtual_stages", mesh.virtual_stages}}) {
+       {std::pair{"mesh.tp", mesh.tp}, std::pair{"mesh.pp", mesh.pp}, std::pair{"mesh.cp", mesh.cp},
+        std::pair{"mesh.ep", mesh.ep}, std::pair{"mesh.virtual_stages", mesh.virtual_stages}}) {
     if (value != 1) {
-      throw_user_error("{} = {} asks for more than one rank, but this version trains on one: set it to 1.", key,
-                       value);
+      throw_user_error("{} = {} is not in this version, which is data-parallel: set it to 1.", key, value);
     }
   }
   require_between("mesh.zero", mesh.zero, 0, 3);
+  require_finite_from("mesh.bucket_mb", mesh.bucket_mb, 0.0);
+  require_between("mesh.prefetch", mesh.prefetch, 0, 1 << 20);
+  if (!(mesh.deadline >= 0.001 && mesh.deadline <= 1e9)) {
+    throw_user_error("mesh.deadline = {} is not possible: it must be between 0.001 and 1e9 seconds.",
+                     mesh.deadline);
+  }
+}
+
+// Every data-parallel rank takes micro-batches of its own, as many as the others.
+void validate_split(const Config& config) {
+  const std::int64_t dp = config.mesh.dp;
+  const std::int64_t micro_batches = config.train.global_batch / config.train.micro_batch;
+  if (dp == 0 || micro_batches % dp == 0) return;
+  const std::int64_t below = micro_batches / dp * dp * config.train.micro_batch;
+  throw_user_error(
+      "train.global_batch = {} in micro-batches of train.micro_batch = {} makes {}, which mesh.dp = {} ranks "
+      "cannot "
+      "share evenly. Use mesh.dp = {}, or a global_batch of {}{}.",
+      config.train.global_batch, config.train.micro_batch, micro_batches, dp,
+      divisors_around(micro_batches, dp), below > 0 ? fmt::format("{} or ", below) : "",
+      below + dp * config.train.micro_batch);
 }
 
 void validate_rest(const Config& config) {
-  if (config.reduction == "tree") {
-    throw_user_error("numerics.reduction = \"tree\" is not in this version: use \"fast\".");
+  if (config.reduction == "tree" && config.precision.gradients != DType::kF32) {
+    throw_user_error(
+        "numerics.reduction = \"tree\" with precision.gradients = \"{}\": each rounding would depend on the "
+        "split of "
+        "the batch. Use precision.gradients = \"fp32\", or numerics.reduction = \"fast\".",
+        name_of(config.precision.gradients));
   }
   require_between("checkpoint.every", config.checkpoint.every, 0, kMostSteps);
   require_between("checkpoint.keep", config.checkpoint.keep, 0, kMostSteps);
@@ -143,6 +172,7 @@ void validate_but_vocabulary(const Config& config) {
   validate_optimizer(config.optimizer, config.train.steps);
   validate_precision(config.precision);
   validate_mesh(config.mesh);
+  validate_split(config);
   validate_rest(config);
 }
 

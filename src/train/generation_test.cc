@@ -84,7 +84,7 @@ class WholeForward {
         model_(spec, params_, *device_, compute, kWindow, RecomputePolicy::kNone),
         saved_(*device_, MemoryCategory::kActivations, "activations", 16 << 20),
         work_(*device_, MemoryCategory::kWorkspace, "workspace", 16 << 20) {
-    params_.allocate(*device_, compute, /*training=*/false);
+    params_.allocate(*device_, {.compute = compute, .training = false});
     model_.upload_tables(stream_);
     randomize(params_, stream_);
   }
@@ -97,7 +97,7 @@ class WholeForward {
     const Tensor ids = work_.allocate(DType::kI32, {shape.seq});
     ops::copy_from_host(stream_, tokens.data(), ids);
     const Tensor out = work_.allocate(DType::kF32, {shape.seq, vocab});
-    Context ctx{.stream = stream_, .saved = saved_, .work = work_};
+    Context ctx{.stream = stream_, .saved = saved_, .work = work_, .units = units_};
     model_.logits(ctx, shape, ids, out);
     std::vector<std::vector<float>> rows(tokens.size(), std::vector<float>(static_cast<std::size_t>(vocab)));
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -110,6 +110,7 @@ class WholeForward {
   std::unique_ptr<Device> device_;
   Stream stream_;
   ParamStore params_;
+  UnitHooks units_;
   Transformer model_;
   Arena saved_;
   Arena work_;

@@ -24,7 +24,7 @@ InferenceModel::InferenceModel(const ModelSpec& spec, DType compute, const Infer
       work_(Arena::measuring("workspace")) {
   const std::int64_t positions = std::max(shape.largest.seq, shape.cache_positions);
   model_ = std::make_unique<Transformer>(spec, params_, *device_, compute, positions, RecomputePolicy::kNone);
-  params_.allocate(*device_, compute, /*training=*/false);
+  params_.allocate(*device_, {.compute = compute, .training = false, .sharding = {}});
   const std::int64_t tokens = shape.largest.tokens();
   const std::int64_t bytes = tokens * size_of(DType::kI32);
   batch_buffer_ = device_->allocate(2 * bytes, MemoryCategory::kWorkspace);
@@ -50,8 +50,8 @@ void InferenceModel::run_largest() {
   }
 }
 
-EvalResult InferenceModel::evaluate(const GlobalBatch& batch) {
-  Context ctx{.stream = stream_, .saved = saved_, .work = work_};
+EvalResult InferenceModel::evaluate(const HostBatch& batch) {
+  Context ctx{.stream = stream_, .saved = saved_, .work = work_, .units = units_};
   return evaluate_micro_batch(*model_, ctx, shape_.largest, batch, tokens_, targets_);
 }
 
@@ -61,7 +61,7 @@ std::vector<float> InferenceModel::next_logits(std::span<const std::int32_t> tok
         "more tokens than the key-value cache has room for");
   const BatchShape shape = {.batch = 1, .seq = static_cast<std::int64_t>(tokens.size())};
   const ArenaScope scope(work_);
-  Context ctx{.stream = stream_, .saved = saved_, .work = work_};
+  Context ctx{.stream = stream_, .saved = saved_, .work = work_, .units = units_};
   const Tensor fresh = tokens_.slice(0, 0, shape.seq);
   ops::copy_from_host(stream_, tokens.data(), fresh);
   const Tensor logits = model_->decode(ctx, shape, fresh, caches_);

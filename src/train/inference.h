@@ -31,7 +31,7 @@ class InferenceModel {
   std::int64_t context() const { return shape_.cache_positions; }
 
   // Losses of one batch of the largest shape.
-  EvalResult evaluate(const GlobalBatch& batch);
+  EvalResult evaluate(const HostBatch& batch);
 
   // Appends tokens of one sequence to the cache; logits of the last, [vocab].
   std::vector<float> next_logits(std::span<const std::int32_t> tokens);
@@ -47,6 +47,7 @@ class InferenceModel {
   std::unique_ptr<Device> device_;
   Stream stream_;
   ParamStore params_;
+  UnitHooks units_;
   std::unique_ptr<Transformer> model_;
   Buffer batch_buffer_;
   Buffer cache_buffer_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "comm/engines.h"
 #include "ops/elementwise.h"
 #include "train/assembly.h"
 #include "train/step.h"
@@ -15,6 +16,7 @@ namespace {
 
 Config small_config(Architecture arch, std::int64_t vocab, DType compute) {
   Config config;
+  config.mesh.dp = 1;
   config.model = {.arch = arch,
                   .layers = 1,
                   .hidden = 32,
@@ -41,7 +43,8 @@ TEST(Mathematics, ZeroWeightsLoseLnOfTheVocabulary) {
       config.data.seq_len = 16;
       config.train.micro_batch = config.train.global_batch = 2;
       const std::unique_ptr<Device> device = make_cpu_device();
-      Assembly assembly(config, *device, measure_arenas(config));
+      const std::unique_ptr<World> world = make_single_world();
+      Assembly assembly(config, *device, *world, measure_arenas(config));
       // Without initialize(): blocks of memory start as zeros.
       std::vector<std::int32_t> tokens(32);
       std::iota(tokens.begin(), tokens.end(), 50225);
@@ -56,7 +59,8 @@ TEST(Mathematics, AFullyMaskedBatchLosesNothingAndChangesNothing) {
     Config config = small_config(arch, 97, DType::kF32);
     config.optimizer.weight_decay = 0.0;
     const std::unique_ptr<Device> device = make_cpu_device();
-    Assembly assembly(config, *device, measure_arenas(config));
+    const std::unique_ptr<World> world = make_single_world();
+    Assembly assembly(config, *device, *world, measure_arenas(config));
     assembly.initialize();
     const std::vector<std::int32_t> tokens(16 * 64, 5);
     const std::vector<std::int32_t> masked(16 * 64, -1);
@@ -131,7 +135,8 @@ TEST(Mathematics, AMarkovChainIsLearnedToItsEntropy) {
       config.train.steps = 150;
       config.optimizer = {.lr = 1e-2, .schedule = "cosine", .warmup = 10};
       const std::unique_ptr<Device> device = make_cpu_device();
-      Assembly assembly(config, *device, measure_arenas(config));
+      const std::unique_ptr<World> world = make_single_world();
+      Assembly assembly(config, *device, *world, measure_arenas(config));
       assembly.initialize();
       const std::size_t batch = 16 * 64;
       const auto run = [&](std::uint64_t seed, auto&& use) {

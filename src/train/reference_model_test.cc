@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "comm/engines.h"
 #include "ops/elementwise.h"
 #include "ops/transfer.h"
 #include "reference_data.h"
@@ -24,6 +25,7 @@ Config config_of(const nlohmann::json& json, DType compute, RecomputePolicy reco
                  std::int64_t micro_batch) {
   const nlohmann::json& s = json.at("spec");
   Config config;
+  config.mesh.dp = 1;
   config.model = {.arch = s.at("arch") == "gpt2" ? Architecture::kGpt2 : Architecture::kLlama,
                   .layers = s.at("layers"),
                   .hidden = s.at("hidden"),
@@ -65,7 +67,8 @@ struct Trained {
           RecomputePolicy recompute = RecomputePolicy::kNone, std::int64_t micro_batch = 3)
       : config(config_of(reference.json, compute, recompute, micro_batch)),
         device(make_cpu_device()),
-        assembly(config, *device, measure_arenas(config)) {
+        world(make_single_world()),
+        assembly(config, *device, *world, measure_arenas(config)) {
     assembly.initialize();
     for (const Param& param : assembly.params.params()) {
       const auto values = reference.data.floats("param." + param.decl.name);
@@ -76,6 +79,7 @@ struct Trained {
   }
   Config config;
   std::unique_ptr<Device> device;
+  std::unique_ptr<World> world;
   Assembly assembly;
 };
 
@@ -123,7 +127,7 @@ TEST_P(ReferenceModel, LogitsEqualPyTorchs) {
   const std::int64_t tokens = run.assembly.micro_batch_shape().tokens();
   const Tensor logits(buffer.data(), DType::kF32, {tokens, run.config.model.vocab});
   ops::copy_from_host(run.assembly.stream, reference.data.ints("tokens").data(), run.assembly.tokens);
-  Context ctx = run.assembly.context(false);
+  Context ctx = run.assembly.context();
   run.assembly.model->logits(ctx, run.assembly.micro_batch_shape(), run.assembly.tokens, logits);
   EXPECT_LE(largest_difference(values_of(logits), expected), 1e-5 * largest(expected));
 }

@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
+#include "comm/world.h"
 #include "train/config.h"
 
 namespace meshtrain {
@@ -13,13 +15,17 @@ struct RunOptions {
   std::string resume_from;  // go on from this checkpoint instead of the newest
   std::int64_t stop_at_step =
       0;  // save and stop after this step, the schedule being that of train.steps; 0: off
-  // Asked after every step; true: save and stop.
+  // Asked in every step; true on any rank: save and stop.
   std::function<bool()> stop_requested = [] { return false; };
 };
 
 // Leaves output.dir with config.toml, metrics.jsonl, checkpoints/ and summary.json. A folder that holds
 // another run is renamed out of the way first, unless this run goes on from it.
-// Throws UserError before the first step, RunError after it.
-void run_training(const Config& config, const RunOptions& options);
+// A collective call of the world's ranks, one of which writes. Throws UserError before the first step, RunError
+// after it.
+void run_training(const Config& config, const RunOptions& options, World& world);
+
+// The message of a run that failed, with what the user can do next. Once all ranks of this process have ended.
+std::string with_advice(std::string_view failure, const Config& config);
 
 }  // namespace meshtrain

@@ -8,6 +8,7 @@
 #include "data/sampler.h"
 #include "data/token_source.h"
 #include "data/tokenizer.h"
+#include "train/assembly.h"
 #include "train/config.h"
 
 namespace meshtrain {
@@ -33,5 +34,8 @@ class RunData {
   std::optional<Part> train_;
   std::optional<Part> valid_;
 };
+
+// This rank's micro-batches of the step whose global batch begins at sample `position`.
+Batch rank_batch(const BatchSampler& sampler, const Assembly& assembly, std::int64_t position);
 
 }  // namespace meshtrain

@@ -15,7 +15,35 @@ nlohmann::json number_or_null(const std::optional<double>& value) {
   return value ? nlohmann::json(*value) : nullptr;
 }
 
+nlohmann::json to_json(const CommStats& sent) {
+  nlohmann::json json;
+  for (std::size_t i = 0; i < kTrafficKinds; ++i)
+    json[std::string(name_of(static_cast<Traffic>(i)))] = sent.sent[i];
+  return json;
+}
+
+nlohmann::json to_json(const std::vector<RankSummary>& ranks) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const RankSummary& rank : ranks) {
+    json.push_back(
+        {{"rank", json.size()}, {"memory", memory_to_json(rank.memory)}, {"sent_bytes", to_json(rank.sent)}});
+  }
+  return json;
+}
+
 }  // namespace
+
+std::vector<RankSummary> summaries_of_ranks(Assembly& assembly) {
+  static_assert(std::is_trivially_copyable_v<RankSummary>);
+  Communicator& ranks = *assembly.groups.control;
+  RankSummary own = {.memory = assembly.peak_memory(), .sent = assembly.sent()};
+  std::vector<RankSummary> all(static_cast<std::size_t>(ranks.size()));
+  const auto bytes = [](RankSummary* summaries, std::size_t count) {
+    return Tensor(summaries, DType::kU8, {static_cast<std::int64_t>(count * sizeof(RankSummary))});
+  };
+  ranks.all_gather(bytes(&own, 1), bytes(all.data(), all.size()), Traffic::kOther);
+  return all;
+}
 
 std::string to_json_text(const RunSummary& summary) {
   rusage usage{};
@@ -31,7 +59,9 @@ std::string to_json_text(const RunSummary& summary) {
       {"threads", summary.threads},
       {"peak_tflops", summary.peak_tflops > 0.0 ? nlohmann::json(summary.peak_tflops) : nullptr},
       {"flop_convention", kFlopConvention},
-      {"memory", memory_to_json(summary.memory)},
+      {"engine", summary.engine},
+      {"memory", memory_to_json(summary.ranks.front().memory)},
+      {"ranks", to_json(summary.ranks)},
       {"peak_resident_bytes", static_cast<std::int64_t>(usage.ru_maxrss) * 1024},
       {"checkpoint", summary.checkpoint},
   };

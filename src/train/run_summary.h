@@ -4,11 +4,22 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "comm/communicator.h"
 #include "device/memory.h"
+#include "train/assembly.h"
 #include "train/evaluation.h"
 
 namespace meshtrain {
+
+// What one rank needed and sent.
+struct RankSummary {
+  MemoryUse memory;  // the highest use of each category
+  CommStats sent;
+};
+// Of every rank, on every rank; a collective call. Nothing must be under way.
+std::vector<RankSummary> summaries_of_ranks(Assembly& assembly);
 
 struct RunSummary {
   std::int64_t steps = 0;
@@ -18,9 +29,10 @@ struct RunSummary {
   std::int64_t tokens = 0;         // trained on since step 1
   double seconds = 0.0;            // of this process
   double tokens_per_second = 0.0;  // likewise
-  int threads = 0;
-  double peak_tflops = 0.0;  // 0 or less: not known
-  MemoryUse memory;          // the highest use of each category
+  int threads = 0;                 // of the rank that leads
+  double peak_tflops = 0.0;        // of all ranks; 0 or less: not known
+  std::string engine;
+  std::vector<RankSummary> ranks;
   std::string checkpoint;
   std::optional<Evaluation> evaluation;  // the last
 };

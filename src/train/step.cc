@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "base/stopwatch.h"
+#include "gradsync/gradient_norm.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/transfer.h"
@@ -15,7 +18,7 @@ std::int64_t count_unmasked(std::span<const std::int32_t> targets) {
   return std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t != ops::kIgnoredTarget; });
 }
 
-Transformer::MicroBatch load_micro_batch(Stream& stream, BatchShape shape, const GlobalBatch& batch,
+Transformer::MicroBatch load_micro_batch(Stream& stream, BatchShape shape, const HostBatch& batch,
                                          std::int64_t index, const Tensor& tokens, const Tensor& targets) {
   const auto count = static_cast<std::size_t>(shape.tokens());
   const std::size_t begin = static_cast<std::size_t>(index) * count;
@@ -28,10 +31,17 @@ Transformer::MicroBatch load_micro_batch(Stream& stream, BatchShape shape, const
   return micro;
 }
 
-// Gradients of the global batch's mean loss times `loss_scale`, and the sum of token losses.
-double accumulate_gradients(Assembly& assembly, const GlobalBatch& batch, double loss_scale,
-                            StepResult& result) {
-  double loss_sum = 0.0;
+std::int64_t sum_over_ranks(Communicator& ranks, std::int64_t value) {
+  const Tensor tensor(&value, DType::kI64, {1});
+  ranks.all_reduce(tensor, tensor, ReduceOp::kSum);
+  return value;
+}
+
+// Gradients of the global batch's mean loss times `loss_scale`, in the store's owned gradients. Returns the sum
+// of token losses of each micro-batch of this rank.
+std::vector<double> compute_gradients(Assembly& assembly, const HostBatch& batch, double loss_scale,
+                                      StepResult& result) {
+  std::vector<double> loss_sums;
   // A fully masked batch has no loss and no gradient.
   const double per_token = loss_scale / static_cast<double>(std::max<std::int64_t>(result.unmasked_tokens, 1));
   const BatchShape shape = assembly.micro_batch_shape();
@@ -39,45 +49,63 @@ double accumulate_gradients(Assembly& assembly, const GlobalBatch& batch, double
   for (std::int64_t i = 0; i < micro_steps; ++i) {
     Stopwatch watch;
     const ArenaScope scope(assembly.saved);
-    Context ctx = assembly.context(/*accumulate=*/i > 0);
+    Context ctx = assembly.context();
+    assembly.sync->begin_micro_step(i);
     Transformer::MicroBatch micro =
         load_micro_batch(assembly.stream, shape, batch, i, assembly.tokens, assembly.targets);
     assembly.model->forward(ctx, micro, static_cast<float>(per_token));
-    loss_sum += ops::sum(assembly.stream, micro.losses);
+    loss_sums.push_back(ops::sum(assembly.stream, micro.losses));
     result.forward_seconds += watch.lap();
     assembly.model->backward(ctx, micro);
     result.backward_seconds += watch.lap();
   }
-  assembly.params.add_tied_gradients(assembly.stream);
-  return loss_sum;
+  const Stopwatch watch;
+  assembly.sync->finish_gradients();
+  result.backward_seconds += watch.seconds();
+  return loss_sums;
 }
 
-double gradient_norm(Assembly& assembly) {
-  double squares = 0.0;
-  for (const Param& param : assembly.params.params()) {
-    squares += ops::sum_of_squares(assembly.stream, assembly.params.gradient(param).view({param.numel()}));
+// The loss of the global batch, summed in the order of its micro-batches; and whether anybody wishes to stop.
+void gather_losses(Communicator& ranks, std::vector<double> own, bool wishes_to_stop, StepResult& result) {
+  own.push_back(wishes_to_stop ? 1.0 : 0.0);
+  const std::size_t length = own.size();
+  std::vector<double> all(length * static_cast<std::size_t>(ranks.size()));
+  ranks.all_gather(Tensor(own.data(), DType::kF64, {static_cast<std::int64_t>(length)}),
+                   Tensor(all.data(), DType::kF64, {static_cast<std::int64_t>(all.size())}));
+  double sum = 0.0;
+  for (std::size_t i = 0; i + 1 < length; ++i) {
+    for (std::size_t rank = 0; rank * length < all.size(); ++rank) sum += all[rank * length + i];
   }
-  return std::sqrt(squares);
+  for (std::size_t end = length; end <= all.size(); end += length)
+    result.stop = result.stop || all[end - 1] > 0.0;
+  result.loss = sum / static_cast<double>(std::max<std::int64_t>(result.unmasked_tokens, 1));
 }
 
+// Each rank updates what it owns, unit by unit, and begins to pass it on.
 void apply_update(Assembly& assembly, double lr, std::int64_t update, float gradient_scale) {
-  for (const Param& param : assembly.params.params()) {
-    assembly.optimizer->step(assembly.stream, assembly.span_of(param),
-                             {.lr = lr, .step = update, .gradient_scale = gradient_scale});
+  for (int unit = 0; unit < static_cast<int>(assembly.params.units().size()); ++unit) {
+    for (const OwnedSlice& slice : assembly.params.owned_slices(unit)) {
+      assembly.optimizer->step(assembly.stream, assembly.span_of(slice),
+                               {.lr = lr, .step = update, .gradient_scale = gradient_scale});
+    }
+    assembly.sync->publish_weights(unit, Traffic::kParameters);
   }
 }
 
 }  // namespace
 
-StepResult train_step(Assembly& assembly, const GlobalBatch& batch, double lr, std::int64_t update) {
+StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std::int64_t update,
+                      const std::function<bool()>& wishes_to_stop) {
   StepResult result;
+  Communicator& control = *assembly.groups.control;
   const double loss_scale = assembly.loss_scaler ? assembly.loss_scaler->scale() : 1.0;
-  result.unmasked_tokens = count_unmasked(batch.targets);
-  const double loss_sum = accumulate_gradients(assembly, batch, loss_scale, result);
-  result.loss = loss_sum / static_cast<double>(std::max<std::int64_t>(result.unmasked_tokens, 1));
+  result.unmasked_tokens = sum_over_ranks(control, count_unmasked(batch.targets));
+  std::vector<double> losses = compute_gradients(assembly, batch, loss_scale, result);
+  gather_losses(control, std::move(losses), wishes_to_stop(), result);
 
   Stopwatch watch;
-  result.grad_norm = gradient_norm(assembly) / loss_scale;
+  const double squares = gradient_square_sum(assembly.stream, assembly.params, control);
+  result.grad_norm = std::sqrt(squares) / loss_scale;
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (assembly.loss_scaler) {
     result.skipped = !assembly.loss_scaler->update(finite);
@@ -97,15 +125,16 @@ StepResult train_step(Assembly& assembly, const GlobalBatch& batch, double lr, s
 }
 
 EvalResult evaluate_micro_batch(const Transformer& model, Context& ctx, BatchShape shape,
-                                const GlobalBatch& batch, const Tensor& tokens, const Tensor& targets) {
+                                const HostBatch& batch, const Tensor& tokens, const Tensor& targets) {
   const ArenaScope scope(ctx.saved);
   Transformer::MicroBatch micro = load_micro_batch(ctx.stream, shape, batch, 0, tokens, targets);
   model.evaluate(ctx, micro);
   return {.loss_sum = ops::sum(ctx.stream, micro.losses), .unmasked_tokens = count_unmasked(batch.targets)};
 }
 
-EvalResult eval_step(Assembly& assembly, const GlobalBatch& micro_batch) {
-  Context ctx = assembly.context(/*accumulate=*/false);
+EvalResult eval_step(Assembly& assembly, const HostBatch& micro_batch) {
+  Context ctx = assembly.context();
+  assembly.sync->begin_evaluation();
   return evaluate_micro_batch(*assembly.model, ctx, assembly.micro_batch_shape(), micro_batch, assembly.tokens,
                               assembly.targets);
 }

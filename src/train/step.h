@@ -2,31 +2,37 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "train/assembly.h"
 
 namespace meshtrain {
 
-// A global batch in host memory: [global_batch, seq] in sample order.
-struct GlobalBatch {
+// Samples in host memory: [sequences, seq].
+struct HostBatch {
   std::span<const std::int32_t> tokens;
   std::span<const std::int32_t> targets;
 };
 
 struct StepResult {
-  double loss = 0.0;       // sum of token losses over the unmasked tokens of the global batch
-  double grad_norm = 0.0;  // global, before clipping
-  bool skipped = false;    // fp16 overflow: weights and optimizer state are untouched
-  std::int64_t unmasked_tokens = 0;
+  double loss = 0.0;                 // sum of token losses over the unmasked tokens of the global batch
+  double grad_norm = 0.0;            // global, before clipping
+  bool skipped = false;              // fp16 overflow: weights and optimizer state are untouched
+  std::int64_t unmasked_tokens = 0;  // of the global batch
+  bool stop = false;                 // whether any rank wishes to stop
   double forward_seconds = 0.0;
   double backward_seconds = 0.0;
   double optimizer_seconds = 0.0;
 };
 
-// `update` counts applied updates from 1, this one included. Throws RunError when the loss or the
-// gradient norm is not finite (outside fp16, whose overflows are skipped); weights are then untouched.
-StepResult train_step(Assembly& assembly, const GlobalBatch& batch, double lr, std::int64_t update);
+// `batch`: this rank's micro-batches, one after the other (Assembly::micro_batch_index). `update` counts
+// applied updates from 1, this one included. A collective call; the result is the same on every rank, but for
+// the seconds. Throws RunError when the loss or the gradient norm is not finite (outside fp16, whose
+// overflows are skipped); weights are then untouched.
+StepResult train_step(
+    Assembly& assembly, const HostBatch& batch, double lr, std::int64_t update,
+    const std::function<bool()>& wishes_to_stop = [] { return false; });
 
 struct EvalResult {
   double loss_sum = 0.0;
@@ -36,7 +42,7 @@ struct EvalResult {
 // Losses of one micro-batch in `batch`, which is copied to `tokens` and `targets` on the device; nothing
 // of the model changes.
 EvalResult evaluate_micro_batch(const Transformer& model, Context& ctx, BatchShape shape,
-                                const GlobalBatch& batch, const Tensor& tokens, const Tensor& targets);
-EvalResult eval_step(Assembly& assembly, const GlobalBatch& micro_batch);
+                                const HostBatch& batch, const Tensor& tokens, const Tensor& targets);
+EvalResult eval_step(Assembly& assembly, const HostBatch& micro_batch);
 
 }  // namespace meshtrain

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/shm/area.h"
+#include "comm/waiting_time.h"
 
 namespace meshtrain::shm {
 
@@ -61,9 +62,8 @@ void wait_for(Area& area, Bell& bell, const Patience& patience, std::chrono::nan
     if (done()) return;
     let_others_run();
   }
-  using Clock = std::chrono::steady_clock;
   constexpr std::chrono::nanoseconds kSlice = std::chrono::milliseconds(50);
-  const auto begin = Clock::now();
+  WaitingTime time;
   auto next_look = kSlice;
   for (std::chrono::nanoseconds waited{0};;) {
     const std::uint32_t seen = bell.word.load();
@@ -72,7 +72,7 @@ void wait_for(Area& area, Bell& bell, const Patience& patience, std::chrono::nan
     sleep_on(bell, seen, std::clamp(deadline - waited, std::chrono::nanoseconds{0}, kSlice));
     if (done()) return;
     area.throw_if_failed();
-    waited = Clock::now() - begin;
+    waited = time.passed();
     if (waited < std::min(next_look, deadline)) continue;
     next_look = waited + kSlice;
     const std::optional<std::string> fault = watch.fault(area, waited, deadline);

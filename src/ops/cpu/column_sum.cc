@@ -48,7 +48,7 @@ void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumul
   partial.compute(stream, x.bytes(), [&](std::int64_t begin, std::int64_t end, float* sum) {
     HWY_DYNAMIC_DISPATCH(ColumnSumRows)(x.dtype(), rows, begin, end, sum);
   });
-  partial.total(stream, 0, rows.width(), out.data<float>(), accumulate);
+  partial.total(stream, 0, out, accumulate);
 }
 
 }  // namespace meshtrain::ops::cpu

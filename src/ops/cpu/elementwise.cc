@@ -1,7 +1,6 @@
 #include "ops/elementwise.h"
 
 #include <algorithm>
-#include <memory>
 #include <numeric>
 
 #undef HWY_TARGET_INCLUDE
@@ -47,31 +46,6 @@ void ScaleElements(float* x, float factor, std::int64_t begin, std::int64_t end)
   });
 }
 
-// Element i of a block goes to lane i mod 16, whatever the instruction set; the lanes are then added in
-// pairs. A product of two floats is exact in double, so that a fused addition changes nothing.
-double SumOfSquaresOfBlock(const float* x, std::int64_t n) {
-  using F64 = hn::ScalableTag<double>;
-  const hn::Rebind<float, F64> narrow;
-  constexpr std::size_t kSumLanes = 16;
-  constexpr std::size_t kStep = hn::MaxLanes(F64());
-  std::array<hn::Vec<F64>, kSumLanes / kStep> total;
-  for (auto& v : total) v = hn::Zero(F64());
-  std::int64_t i = 0;
-  for (; i + static_cast<std::int64_t>(kSumLanes) <= n; i += kSumLanes) {
-    for (std::size_t k = 0; k < total.size(); ++k) {
-      const auto v = hn::PromoteTo(F64(), hn::LoadU(narrow, x + i + k * kStep));
-      total[k] = hn::MulAdd(v, v, total[k]);
-    }
-  }
-  alignas(64) std::array<double, kSumLanes> lanes;
-  for (std::size_t k = 0; k < total.size(); ++k) hn::Store(total[k], F64(), lanes.data() + k * kStep);
-  for (std::size_t k = 0; i < n; ++i, ++k) lanes[k] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  for (std::size_t half = kSumLanes / 2; half > 0; half /= 2) {
-    for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
-  }
-  return lanes[0];
-}
-
 }  // namespace meshtrain::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -91,7 +65,6 @@ void fill_elements(Stream& stream, const Tensor& out, T value) {
 HWY_EXPORT(AddElements);
 HWY_EXPORT(CastElements);
 HWY_EXPORT(ScaleElements);
-HWY_EXPORT(SumOfSquaresOfBlock);
 
 void add(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out) {
   parallel_elements(stream, out.numel(), 3 * out.bytes(), [&](std::int64_t begin, std::int64_t end) {
@@ -140,21 +113,6 @@ void fill_normal(Stream& stream, const Tensor& out, const RandomStream& random, 
       to[i] = mean + deviation * random.normal(static_cast<std::uint64_t>(first_index + i));
     }
   });
-}
-
-double sum_of_squares(Stream& stream, const Tensor& x) {
-  const float* data = x.data<float>();
-  const std::int64_t n = x.numel();
-  const std::int64_t blocks = (n + kNormBlock - 1) / kNormBlock;
-  const auto sums = std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(blocks));
-  parallel_ranges(stream, blocks, x.bytes(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t b = begin; b < end; ++b) {
-      const std::int64_t length = std::min(kNormBlock, n - b * kNormBlock);
-      sums[static_cast<std::size_t>(b)] =
-          HWY_DYNAMIC_DISPATCH(SumOfSquaresOfBlock)(data + b * kNormBlock, length);
-    }
-  });
-  return std::accumulate(sums.get(), sums.get() + blocks, 0.0);
 }
 
 double sum(Stream& /*stream*/, const Tensor& x) {

@@ -37,7 +37,6 @@ void fill(Stream& stream, const Tensor& out, float value);
 void scale(Stream& stream, const Tensor& x, float factor);
 void fill_normal(Stream& stream, const Tensor& out, const RandomStream& random, std::int64_t first_index,
                  float mean, float deviation);
-double sum_of_squares(Stream& stream, const Tensor& x);
 double sum(Stream& stream, const Tensor& x);
 
 }  // namespace meshtrain::ops::cpu

@@ -277,8 +277,8 @@ void norm_backward_weight(Stream& stream, const NormBackwardWeight& args) {
   partial.compute(stream, 2 * args.x.bytes(), [&](std::int64_t begin, std::int64_t end, float* sums) {
     HWY_DYNAMIC_DISPATCH(NormWeightRows)(args, rows, begin, end, sums, sums + width);
   });
-  partial.total(stream, 0, width, args.dgamma.data<float>(), args.accumulate);
-  if (has_beta) partial.total(stream, width, width, args.dbeta.data<float>(), args.accumulate);
+  partial.total(stream, 0, args.dgamma, args.accumulate);
+  if (has_beta) partial.total(stream, width, args.dbeta, args.accumulate);
 }
 
 }  // namespace meshtrain::ops::cpu

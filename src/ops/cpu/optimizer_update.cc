@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/rows.h"
 #include "ops/cpu/simd-inl.h"
 
 #ifndef MESHTRAIN_OPS_CPU_OPTIMIZER_UPDATE_ONCE_
@@ -26,7 +27,8 @@ namespace {
 struct Operands {
   Operands(const UpdateTensors& t, const Tensor& state0, const Tensor& state1)
       : master(t.master.data<float>()),
-        gradient(t.gradient.data<float>()),
+        gradient(t.gradient.raw()),
+        gradient_dtype(t.gradient.dtype()),
         state{state0.defined() ? state0.data<float>() : nullptr,
               state1.defined() ? state1.data<float>() : nullptr},
         weight(t.weight.raw()),
@@ -34,7 +36,8 @@ struct Operands {
         gradient_scale(t.gradient_scale) {}
 
   float* master;
-  const float* gradient;
+  const void* gradient;
+  DType gradient_dtype;
   std::array<float*, 2> state;
   void* weight;
   DType weight_dtype;
@@ -158,15 +161,16 @@ struct AdamRule : AdamConstants {
   }
 };
 
-// W: dtype of the 16-bit copy, or float for none.
-template <class W, class Rule>
+// G: of the gradient; W: of the 16-bit copy, or float for none.
+template <class G, class W, class Rule>
 HWY_INLINE void apply_range(const Rule& rule, const Operands& x, std::int64_t begin, std::int64_t end) {
+  const G* gradients = static_cast<const G*>(x.gradient);
   W* weight = static_cast<W*>(x.weight);
   for_each_vector(end - begin, [&](std::int64_t offset, auto part) HWY_ATTR {
     const std::int64_t i = begin + offset;
     std::array<Vec, Rule::kStates> state;
     for (int k = 0; k < Rule::kStates; ++k) state[k] = load(x.state[k] + i, part);
-    Vec gradient = load(x.gradient + i, part);
+    Vec gradient = load(gradients + i, part);
     if (x.gradient_scale != 1.0F) gradient = hn::Mul(gradient, set(x.gradient_scale));
     const Vec master = rule(load(x.master + i, part), gradient, state);
     store(master, x.master + i, part);
@@ -177,14 +181,9 @@ HWY_INLINE void apply_range(const Rule& rule, const Operands& x, std::int64_t be
 
 template <class Rule>
 void apply(const Rule& rule, const Operands& x, std::int64_t begin, std::int64_t end) {
-  switch (x.weight_dtype) {
-    case DType::kBF16:
-      return apply_range<BF16>(rule, x, begin, end);
-    case DType::kF16:
-      return apply_range<F16>(rule, x, begin, end);
-    default:
-      return apply_range<float>(rule, x, begin, end);
-  }
+  with_float_type(x.gradient_dtype, [&]<class G>(G) HWY_ATTR {
+    with_float_type(x.weight_dtype, [&]<class W>(W) HWY_ATTR { apply_range<G, W>(rule, x, begin, end); });
+  });
 }
 
 void SgdRange(const SgdConstants& c, const Operands& x, std::int64_t begin, std::int64_t end) {

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/rows.h"
 
 namespace meshtrain::ops::cpu {
 
@@ -34,8 +35,16 @@ class RowBlockSums {
     });
   }
 
-  // out[0, count) (+)= columns [first, first + count) of the blocks' sums, added up in order.
-  void total(const Stream& stream, std::int64_t first, std::int64_t count, float* out, bool accumulate) const {
+  // out[count] (+)= columns [first, first + count) of the blocks' sums, added up in order and rounded once.
+  void total(const Stream& stream, std::int64_t first, const Tensor& out, bool accumulate) const {
+    with_float_type(out.dtype(), [&]<class T>(T /*format*/) {
+      total_as(stream, first, out.numel(), static_cast<T*>(out.raw()), accumulate);
+    });
+  }
+
+ private:
+  template <class T>
+  void total_as(const Stream& stream, std::int64_t first, std::int64_t count, T* out, bool accumulate) const {
     constexpr std::int64_t kColumns = 64;
     const std::int64_t bytes = blocks_ * count * static_cast<std::int64_t>(sizeof(float));
     parallel_ranges(
@@ -48,14 +57,13 @@ class RowBlockSums {
               for (std::int64_t i = 0; i < columns; ++i) sum[static_cast<std::size_t>(i)] += from[i];
             }
             for (std::int64_t i = 0; i < columns; ++i) {
-              out[c + i] =
-                  accumulate ? out[c + i] + sum[static_cast<std::size_t>(i)] : sum[static_cast<std::size_t>(i)];
+              const float value = sum[static_cast<std::size_t>(i)];
+              out[c + i] = T(accumulate ? static_cast<float>(out[c + i]) + value : value);
             }
           }
         });
   }
 
- private:
   std::int64_t rows_;
   std::int64_t width_;
   std::int64_t blocks_;

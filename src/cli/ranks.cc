@@ -1,0 +1,50 @@
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "cli/commands.h"
+#include "launch/launch.h"
+#include "train/mesh.h"
+
+namespace meshtrain::cli {
+
+void add_rank_arguments(CLI::App& command, RankArguments& arguments) {
+  command
+      .add_option("--ranks", arguments.ranks,
+                  "Ranks to start on this host; as many as the mesh has where it is left out")
+      ->check(whole_number(1, kMostRanks));
+  command.add_option("--ranks-as", arguments.ranks_as, "processes or threads")
+      ->check(CLI::IsMember({"processes", "threads"}))
+      ->capture_default_str();
+}
+
+Config load(const ConfigArguments& arguments, RankArguments& ranks) {
+  Config config = load(arguments);
+  const bool overridden = std::any_of(arguments.overrides.begin(), arguments.overrides.end(),
+                                      [](const std::string& o) { return o.starts_with("mesh.dp"); });
+  if (!std::filesystem::is_directory(arguments.path) || overridden) return config;
+  if (ranks.ranks == 0 && !worker_environment()) ranks.ranks = ranks_of(config.mesh);
+  config.mesh.dp = 0;
+  return config;
+}
+
+Config with_ranks(const Config& config, std::int64_t asked) {
+  return for_ranks(config, asked > 0 ? asked : std::max<std::int64_t>(ranks_of(config.mesh), 1));
+}
+
+void run_on_ranks(const Config& config, const RankArguments& arguments,
+                  const std::function<void(const Config& config, World& world)>& body) {
+  const std::optional<WorkerEnvironment> worker = worker_environment();
+  const Config meshed = worker ? for_ranks(config, worker->size) : with_ranks(config, arguments.ranks);
+  std::optional<int> asked;
+  if (!worker) asked = static_cast<int>(ranks_of(meshed.mesh));
+  if (arguments.ranks > 0) asked = static_cast<int>(arguments.ranks);
+  const RanksAs ranks_as = arguments.ranks_as == "threads" ? RanksAs::kThreads : RanksAs::kProcesses;
+  run_ranks(asked, ranks_as, meshed.mesh.engine, world_options(meshed), [&](World& world, int threads) {
+    Config own = meshed;
+    if (own.machine.threads == 0) own.machine.threads = threads;
+    body(own, world);
+  });
+}
+
+}  // namespace meshtrain::cli

@@ -1,0 +1,79 @@
+// How data-parallel ranks come to one gradient and one set of weights. A strategy sees flat parameter units
+// and knows no model; the model knows no strategy, and tells it what it uses through UnitHooks.
+//
+//   stage  file      each of K ranks keeps                      sends a step (S: bytes of all parameters)
+//   0      ddp.cc    everything                                 2 (K-1)/K S     all-reduce of gradients
+//   1      zero1.cc  1/K of masters and optimizer state         2 (K-1)/K S     reduce-scatter, all-gather
+//   2      zero2.cc  and of gradients                           the same, the first once a micro-step
+//   3      zero3.cc  and of weights                             3 (K-1)/K S     a micro-step
+// (Rajbhandari et al. 2020, "ZeRO: Memory optimizations toward training trillion parameter models", sections
+// 5 and 7.) Stage 0 reduces in buckets as they fill up during the last backward pass (Li et al. 2020,
+// "PyTorch Distributed", section 3.2).
+//
+// Reductions: kFast adds up a rank's micro-steps in the gradient buffers and reduces over ranks once (stages 0
+// and 1), or reduces each micro-step over ranks and adds up the shards (2 and 3). kTree makes micro-batch t of
+// rank r the leaf t·K + r of one pairwise tree: the same bits for every stage and every split (leaf_tree.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/comm_queue.h"
+#include "comm/communicator.h"
+#include "params/param_store.h"
+#include "params/unit_hooks.h"
+
+namespace meshtrain {
+
+enum class Reduction : std::uint8_t { kFast, kTree };
+
+struct GradSyncOptions {
+  int zero = 0;
+  Reduction reduction = Reduction::kFast;
+  std::int64_t micro_steps = 1;
+  std::int64_t bucket_bytes = 0;      // stages 0 and 1 reduce when so many bytes of gradients are ready
+  int prefetch = 1;                   // stage 3: units gathered ahead of use
+  std::vector<int> training_order;    // of acquires in a micro-step
+  std::vector<int> evaluation_order;  // and in an evaluation
+  std::optional<std::int64_t> transient_bytes;  // of the pool; nothing: measure (simulated device)
+};
+
+// What a strategy lets each rank keep, for ParamStore::allocate.
+Sharding sharding_of(int zero, const Communicator& ranks);
+
+class GradSync : public UnitHooks {
+ public:
+  // --- One step, in this order. ---
+  // Before each micro-batch, from 0.
+  virtual void begin_micro_step(std::int64_t index) = 0;
+  // After the last: the store's owned gradients are the sum over ranks and micro-batches.
+  virtual void finish_gradients() = 0;
+  // The unit's owned weights have new values: makes them those of every rank, at the latest when the unit is
+  // acquired next.
+  virtual void publish_weights(int unit, Traffic traffic) = 0;
+
+  // Before the model is evaluated on some micro-batch: calls of acquire follow evaluation_order.
+  virtual void begin_evaluation() = 0;
+  // Returns when nothing is under way any more.
+  virtual void settle() = 0;
+
+  // Bytes that the pool of whole units held at most, of its capacity. 0 where there is none.
+  virtual std::int64_t transient_peak() const { return 0; }
+  virtual std::int64_t transient_capacity() const { return 0; }
+};
+
+// What a strategy works with; all outlive it. Nobody else uses `ranks` while jobs of `queue` may run.
+struct GradSyncParts {
+  ParamStore& store;
+  Device& device;
+  Stream& stream;  // of the model
+  Communicator& ranks;
+  CommQueue& queue;
+};
+
+// The strategy of options.zero. Its memory is allocated here.
+std::unique_ptr<GradSync> make_grad_sync(const GradSyncParts& parts, const GradSyncOptions& options);
+
+}  // namespace meshtrain

@@ -1,0 +1,81 @@
+#include "gradsync/leaf_tree.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+#include "ops/elementwise.h"
+#include "ops/transfer.h"
+
+namespace meshtrain::gradsync {
+namespace {
+
+bool power_of_two(int ranks) {
+  return std::has_single_bit(static_cast<unsigned>(ranks));
+}
+
+std::int64_t largest_unit(const ParamStore& store) {
+  std::int64_t elements = 0;
+  for (const Unit& unit : store.units()) elements = std::max(elements, unit.elements);
+  return elements;
+}
+
+}  // namespace
+
+LeafTree::LeafTree(Device& device, const ParamStore& store, Communicator& ranks, std::int64_t micro_steps,
+                   bool owned_top)
+    : store_(store),
+      ranks_(ranks),
+      nodes_(power_of_two(ranks.size()) ? micro_steps : micro_steps * ranks.size()),
+      top_(static_cast<int>(std::bit_width(static_cast<std::uint64_t>(nodes_))) - 1),
+      owned_top_(owned_top) {
+  const std::int64_t part = store.flat_elements() / ranks.size() * size_of(DType::kF32);
+  levels_ = device.allocate(part * (owned_top ? top_ : top_ + 1), MemoryCategory::kCommunication);
+  if (!power_of_two(ranks.size())) {
+    leaves_ = device.allocate(largest_unit(store) * size_of(DType::kF32), MemoryCategory::kCommunication);
+  }
+}
+
+Tensor LeafTree::level(int unit, int index) const {
+  if (owned_top_ && index == top_) return store_.owned_gradients(unit);
+  const Unit& u = store_.units()[static_cast<std::size_t>(unit)];
+  const std::int64_t begin = (store_.flat_elements() * index + u.begin) / ranks_.size();
+  return tensor_in(levels_, begin * size_of(DType::kF32), DType::kF32, {u.elements / ranks_.size()});
+}
+
+// The node just put into level `target` ends the ones below it.
+void LeafTree::carry(Stream& stream, int unit, int target) const {
+  const Tensor node = level(unit, target);
+  for (int below = 0; below < target; ++below) ops::add(stream, level(unit, below), node, node);
+}
+
+void LeafTree::add(Stream& stream, int unit, const Tensor& gradients, std::int64_t step) {
+  const auto target_of = [](std::int64_t node) { return std::countr_one(static_cast<std::uint64_t>(node)); };
+  if (power_of_two(ranks_.size())) {
+    ranks_.reduce_scatter(gradients, level(unit, target_of(step)), ReduceOp::kSum, Traffic::kGradients);
+    carry(stream, unit, target_of(step));
+    return;
+  }
+  const std::int64_t part = gradients.numel() / ranks_.size();
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks_.size()), part);
+  const Tensor leaves = tensor_in(leaves_, 0, DType::kF32, {gradients.numel()});
+  ranks_.all_to_all(gradients, counts, leaves, counts, Traffic::kGradients);
+  for (std::int64_t r = 0; r < ranks_.size(); ++r) {
+    const int target = target_of(step * ranks_.size() + r);
+    ops::copy(stream, leaves.slice(0, r * part, part), level(unit, target));
+    carry(stream, unit, target);
+  }
+}
+
+Tensor LeafTree::finish(Stream& stream, int unit) const {
+  const auto filled = static_cast<std::uint64_t>(nodes_);
+  int last = std::countr_zero(filled);
+  for (int next = last + 1; next <= top_; ++next) {
+    if ((filled >> static_cast<unsigned>(next) & 1U) == 0) continue;
+    ops::add(stream, level(unit, next), level(unit, last), level(unit, next));
+    last = next;
+  }
+  return level(unit, top_);
+}
+
+}  // namespace meshtrain::gradsync

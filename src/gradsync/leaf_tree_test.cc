@@ -1,0 +1,138 @@
+// The tree over micro-batches against its definition: neighbours are added until one value is left.
+#include "gradsync/leaf_tree.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+
+#include "base/philox.h"
+#include "comm_ranks.h"
+#include "gradsync/gradient_norm.h"
+#include "ops/square_sum.h"
+
+namespace meshtrain::gradsync {
+namespace {
+
+constexpr std::int64_t kSizes[] = {100, 33};
+
+void declare(ParamStore& store) {
+  for (const std::int64_t size : kSizes) {
+    store.begin_unit("unit");
+    store.declare({.name = "w" + std::to_string(size), .shape = {size}});
+  }
+}
+
+// Gradient of element i in micro-batch `leaf`: of many magnitudes, so that every order of additions shows.
+float leaf_value(std::int64_t leaf, int unit, std::int64_t i) {
+  const RandomStream random(static_cast<std::uint64_t>(leaf * 2 + unit), "leaf");
+  return static_cast<float>(random.normal(static_cast<std::uint64_t>(i)) *
+                            std::pow(10.0, static_cast<double>(i % 7) - 3.0));
+}
+
+float tree_sum(std::vector<float> values) {
+  while (values.size() > 1) {
+    std::vector<float> next;
+    for (std::size_t i = 0; i < values.size(); i += 2) {
+      next.push_back(i + 1 < values.size() ? values[i] + values[i + 1] : values[i]);
+    }
+    values = next;
+  }
+  return values.front();
+}
+
+float expected_sum(std::int64_t leaves, int unit, std::int64_t i) {
+  if (i >= kSizes[unit]) return 0.0F;
+  std::vector<float> values;
+  for (std::int64_t leaf = 0; leaf < leaves; ++leaf) values.push_back(leaf_value(leaf, unit, i));
+  return tree_sum(values);
+}
+
+std::vector<std::string> check_rank(World& world, std::int64_t steps, bool owned_top) {
+  std::vector<std::string> failures;
+  const int ranks = world.size();
+  std::vector<int> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(r);
+  const std::unique_ptr<Communicator> group = world.group("dp", all);
+  const std::unique_ptr<Device> device = world.make_device();
+  Stream stream(*device, 1);
+  ParamStore store(ranks);
+  declare(store);
+  const Sharding sharding = {.parts = ranks, .part = world.rank(), .gradients = true, .weights = true};
+  store.allocate(*device, {.sharding = owned_top ? sharding : Sharding{}});
+  LeafTree tree(*device, store, *group, steps, owned_top);
+  for (int round = 0; round < 2; ++round) {  // as good as new after a step
+    for (std::int64_t step = 0; step < steps; ++step) {
+      for (int unit = 1; unit >= 0; --unit) {
+        const std::int64_t elements = store.units()[static_cast<std::size_t>(unit)].elements;
+        std::vector<float> gradients(static_cast<std::size_t>(elements), 0.0F);
+        for (std::int64_t i = 0; i < kSizes[unit]; ++i) {
+          gradients[static_cast<std::size_t>(i)] = leaf_value(step * ranks + world.rank(), unit, i);
+        }
+        tree.add(stream, unit, Tensor(gradients.data(), DType::kF32, {elements}), step);
+      }
+    }
+    for (int unit = 0; unit < 2; ++unit) {
+      const Tensor part = tree.finish(stream, unit);
+      const std::int64_t begin = part.numel() * world.rank();
+      if (owned_top && part.raw() != store.owned_gradients(unit).raw()) failures.emplace_back("not in place");
+      for (std::int64_t i = 0; i < part.numel(); ++i) {
+        if (part.data<float>()[i] == expected_sum(steps * ranks, unit, begin + i)) continue;
+        failures.push_back(fmt::format("unit {} element {}", unit, begin + i));
+      }
+    }
+  }
+  return failures;
+}
+
+TEST(LeafTree, IsOneTreeForEverySplitOfTheBatch) {
+  for (const int ranks : {1, 2, 3, 4, 5, 7, 8}) {
+    for (const std::int64_t steps : {1, 2, 3, 5, 8}) {
+      for (const bool owned_top : {false, true}) {
+        const auto failures =
+            testing::run_threads(ranks, {}, [&](World& world) { return check_rank(world, steps, owned_top); });
+        for (const auto& of_rank : failures) {
+          EXPECT_TRUE(of_rank.empty()) << ranks << " ranks, " << steps << " steps: " << of_rank.front();
+        }
+      }
+    }
+  }
+}
+
+// A norm of 3 on one part and 4 on another is 5, with the bits of one rank.
+TEST(GradientNorm, HasTheSameBitsForAnyNumberOfParts) {
+  double whole = 0.0;
+  for (const int ranks : {1, 2, 3, 4, 7, 8}) {
+    std::vector<double> sums(static_cast<std::size_t>(ranks));
+    const auto failures = testing::run_threads(ranks, {}, [&](World& world) {
+      std::vector<int> all;
+      for (int r = 0; r < ranks; ++r) all.push_back(r);
+      const std::unique_ptr<Communicator> group = world.group("dp", all);
+      const std::unique_ptr<Device> device = world.make_device();
+      Stream stream(*device, 1);
+      ParamStore store(ranks);
+      declare(store);
+      store.allocate(*device, {.sharding = {.parts = ranks, .part = world.rank(), .gradients = true}});
+      for (int unit = 0; unit < 2; ++unit) {
+        const Tensor own = store.owned_gradients(unit);
+        for (std::int64_t i = 0; i < own.numel(); ++i) {
+          const std::int64_t element = own.numel() * world.rank() + i;
+          own.data<float>()[i] = element < kSizes[unit] ? leaf_value(0, unit, element) : 0.0F;
+        }
+      }
+      sums[static_cast<std::size_t>(world.rank())] = gradient_square_sum(stream, store, *group);
+      return std::vector<std::string>{};
+    });
+    for (const auto& of_rank : failures) EXPECT_TRUE(of_rank.empty()) << of_rank.front();
+    if (ranks == 1) whole = sums[0];
+    for (const double sum : sums) EXPECT_EQ(sum, whole) << ranks;
+  }
+  double plain = 0.0;
+  for (int unit = 0; unit < 2; ++unit) {
+    for (std::int64_t i = 0; i < kSizes[unit]; ++i) plain += std::pow(leaf_value(0, unit, i), 2);
+  }
+  EXPECT_NEAR(whole, plain, plain * 1e-12);
+}
+
+}  // namespace
+}  // namespace meshtrain::gradsync

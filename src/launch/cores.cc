@@ -1,0 +1,122 @@
+#include "launch/cores.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "base/cores.h"
+#include "base/error.h"
+#include "train/threads.h"
+
+namespace meshtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The number that a file begins with; `otherwise` if there is none.
+int number_in(const fs::path& file, int otherwise) {
+  std::ifstream in(file);
+  int number = 0;
+  return in >> number ? number : otherwise;
+}
+
+// A core has a link node3 to its memory node.
+int memory_node(const fs::path& core) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(core, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("node")) continue;
+    const std::string digits = name.substr(4);
+    if (!digits.empty() &&
+        std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+      return std::stoi(digits);
+    }
+  }
+  return 0;
+}
+
+void bind_to(std::span<const int> cores) {
+  const int highest = *std::max_element(cores.begin(), cores.end());
+  cpu_set_t* const mask = CPU_ALLOC(highest + 1);
+  check(mask != nullptr, "no memory for a set of cores");
+  const std::size_t bytes = CPU_ALLOC_SIZE(highest + 1);
+  CPU_ZERO_S(bytes, mask);
+  for (const int core : cores) CPU_SET_S(core, bytes, mask);
+  // Where it is forbidden the rank runs wherever it may: slower, and right.
+  sched_setaffinity(0, bytes, mask);
+  CPU_FREE(mask);
+}
+
+// What a rank tells the others about where it runs.
+constexpr std::int64_t kHostBytes = 256;
+constexpr std::int64_t kCoreBytes = 1024;
+
+std::vector<std::uint8_t> place_of(std::span<const int> cores) {
+  std::vector<std::uint8_t> place(kHostBytes + kCoreBytes, 0);
+  gethostname(reinterpret_cast<char*>(place.data()), kHostBytes - 1);
+  for (const int core : cores) {
+    const auto byte = static_cast<std::size_t>(kHostBytes + core / 8);
+    if (byte < place.size()) place[byte] = static_cast<std::uint8_t>(place[byte] | 1u << (core % 8));
+  }
+  return place;
+}
+
+}  // namespace
+
+std::vector<int> in_order_of_topology(std::vector<int> cores, const fs::path& sysfs) {
+  using Place = std::tuple<int, int, int, int>;  // package, node, first thread of the core, core
+  std::vector<Place> places;
+  for (const int core : cores) {
+    const fs::path folder = sysfs / ("cpu" + std::to_string(core));
+    places.emplace_back(number_in(folder / "topology/physical_package_id", 0), memory_node(folder),
+                        number_in(folder / "topology/thread_siblings_list", core), core);
+  }
+  std::sort(places.begin(), places.end());
+  for (std::size_t i = 0; i < cores.size(); ++i) cores[i] = std::get<3>(places[i]);
+  return cores;
+}
+
+std::span<const int> share_of_cores(std::span<const int> cores, int share, int shares) {
+  const int count = static_cast<int>(cores.size());
+  if (count < shares) return {};
+  const int base = count / shares;
+  const int longer = count % shares;
+  return cores.subspan(static_cast<std::size_t>(share * base + std::min(share, longer)),
+                       static_cast<std::size_t>(base + (share < longer ? 1 : 0)));
+}
+
+int take_cores(std::span<const int> cores, int share, int shares) {
+  const std::span<const int> mine = share_of_cores(cores, share, shares);
+  if (!mine.empty()) bind_to(mine);
+  return threads_by_default(std::max(1, static_cast<int>(mine.size())));
+}
+
+int take_cores(World& world) {
+  const std::vector<int> cores = available_cores();
+  std::vector<std::uint8_t> mine = place_of(cores);
+  const auto bytes = static_cast<std::int64_t>(mine.size());
+  std::vector<std::uint8_t> all(mine.size() * static_cast<std::size_t>(world.size()));
+  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  world.group("cores", ranks)
+      ->all_gather(Tensor(mine.data(), DType::kU8, {bytes}),
+                   Tensor(all.data(), DType::kU8, {bytes * world.size()}));
+  int share = 0;
+  int shares = 0;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (!std::equal(mine.begin(), mine.end(), all.begin() + rank * bytes)) continue;
+    if (rank < world.rank()) ++share;
+    ++shares;
+  }
+  return take_cores(in_order_of_topology(cores), share, shares);
+}
+
+}  // namespace meshtrain

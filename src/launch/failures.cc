@@ -1,0 +1,60 @@
+#include "launch/failures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "base/error.h"
+#include "comm/communicator.h"
+
+namespace meshtrain {
+
+RankFailure describe_failure(int rank, const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const UserError& error) {
+    return {rank, FailureKind::kUser, error.what(), 0};
+  } catch (const CommError& error) {
+    return {rank, FailureKind::kLostOthers, error.what(), 0};
+  } catch (const RunError& error) {
+    return {rank, FailureKind::kRun, error.what(), 0};
+  } catch (const std::exception& error) {
+    return {rank, FailureKind::kUnexpected, error.what(), 0};
+  } catch (...) {
+    return {rank, FailureKind::kUnexpected, "an exception that is none of the standard library's", 0};
+  }
+}
+
+const RankFailure& cause_of(const std::vector<RankFailure>& failures) {
+  check(!failures.empty(), "the cause of no failure");
+  const auto cause = std::find_if(failures.begin(), failures.end(),
+                                  [](const RankFailure& f) { return f.kind != FailureKind::kLostOthers; });
+  return cause != failures.end() ? *cause : failures.front();
+}
+
+void throw_cause(const std::vector<RankFailure>& failures, int ranks) {
+  const RankFailure& cause = cause_of(failures);
+  const auto same = std::count_if(failures.begin(), failures.end(),
+                                  [&](const RankFailure& f) { return f.message == cause.message; });
+  const bool other_user_error = std::any_of(failures.begin(), failures.end(), [&](const RankFailure& f) {
+    return f.kind == FailureKind::kUser && f.message != cause.message;
+  });
+  const bool named = cause.kind == FailureKind::kEnded  ? false
+                     : cause.kind == FailureKind::kUser ? other_user_error
+                                                        : same < ranks;
+  const std::string message = named ? fmt::format("rank {}: {}", cause.rank, cause.message) : cause.message;
+  switch (cause.kind) {
+    case FailureKind::kUser:
+      throw UserError(message);
+    case FailureKind::kUnexpected:
+      throw std::runtime_error(message);
+    case FailureKind::kRun:
+    case FailureKind::kLostOthers:
+    case FailureKind::kEnded:
+      break;
+  }
+  throw RunError(message);
+}
+
+}  // namespace meshtrain

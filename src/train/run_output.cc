@@ -1,0 +1,114 @@
+#include "train/run_output.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "model/flops.h"
+#include "train/run_folder.h"
+
+namespace meshtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whether `inner` lies in the folder `outer`, or is it.
+bool lies_in(const std::string& inner, const std::string& outer) {
+  const auto whole = [](const std::string& path) { return fs::absolute(path + "/").lexically_normal(); };
+  const fs::path way = whole(inner).lexically_relative(whole(outer));
+  return !way.empty() && *way.begin() != "..";
+}
+
+}  // namespace
+
+bool is_of_same_run(const Config& config, const std::string& from) {
+  return lies_in(from, config.checkpoint.dir);
+}
+
+std::string RunOutput::in_folder(const char* name) const {
+  return (fs::path(config_.output.dir) / name).string();
+}
+
+bool RunOutput::has_recorded_evaluation(std::int64_t step) const {
+  return has_evaluation(in_folder("metrics.jsonl"), step);
+}
+
+void RunOutput::open(const RunStart& start) {
+  resumed_ = !start.from.empty();
+  first_step_ = start.step;
+  checkpoint_ = start.from;
+  if (start.same_run) {
+    keep_folder(start.step);
+  } else {
+    make_folder();
+  }
+}
+
+void RunOutput::keep_folder(std::int64_t step) {
+  prepare_run_folder(config_.output.dir, /*keep=*/true);
+  open_writer();
+  for (const std::string& path : set_aside_checkpoints_after(config_.checkpoint.dir, step)) {
+    notice("a later checkpoint of the earlier run is now {}", path);
+  }
+}
+
+void RunOutput::make_folder() {
+  // What would refuse this run is found before an earlier one is moved out of its way.
+  const bool moves_with_run = lies_in(config_.checkpoint.dir, config_.output.dir);
+  if (!moves_with_run) open_new_writer();
+  const std::string aside = prepare_run_folder(config_.output.dir, /*keep=*/false);
+  if (!aside.empty()) {
+    notice("{} held another run, which is now in {} (--resume goes on with a run)", config_.output.dir, aside);
+  }
+  if (moves_with_run) open_new_writer();
+}
+
+void RunOutput::open_new_writer() {
+  if (const auto newest = newest_checkpoint(config_.checkpoint.dir)) {
+    throw_user_error(
+        "checkpoint.dir = \"{}\" holds checkpoints of another run (newest: {}); pass --resume to go on from "
+        "there, or choose another checkpoint.dir",
+        config_.checkpoint.dir, newest->path);
+  }
+  open_writer();
+}
+
+void RunOutput::open_writer() {
+  writer_.emplace(config_.checkpoint.dir, config_.checkpoint.keep, config_.checkpoint.async);
+}
+
+void RunOutput::begin(double peak_tflops) {
+  write_whole_file(in_folder("config.toml"), to_toml(config_));
+  metrics_.emplace(in_folder("metrics.jsonl"), resumed_ ? std::optional(first_step_) : std::nullopt);
+  ProgressOptions options = progress_options_for(stderr);
+  options.total_steps = config_.train.steps;
+  if (peak_tflops > 0.0) {
+    options.mfu_convention = fmt::format("{}, of {:.3f} TFLOP/s in {}", kFlopConvention, peak_tflops,
+                                         name_of(config_.precision.compute));
+  }
+  progress_.emplace(stderr, options);
+}
+
+void RunOutput::record(const StepMetrics& metrics) {
+  metrics_->append(metrics);
+  progress_->step(metrics);
+}
+
+void RunOutput::record(const EvalMetrics& metrics) {
+  metrics_->append(metrics);
+  progress_->eval(metrics);
+}
+
+void RunOutput::save(const CheckpointContents& contents) {
+  metrics_->sync();
+  writer_->write(contents);
+  checkpoint_ = (fs::path(config_.checkpoint.dir) / checkpoint_name(contents.step)).string();
+}
+
+void RunOutput::write(const RunSummary& summary) const {
+  write_whole_file(in_folder("summary.json"), to_json_text(summary));
+}
+
+}  // namespace meshtrain

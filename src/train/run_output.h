@@ -1,0 +1,67 @@
+// What a run leaves behind and says: the run folder, metrics, checkpoints, progress. Belongs to the rank that
+// leads; the others have none.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "checkpoint/checkpoint_writer.h"
+#include "telemetry/metrics.h"
+#include "telemetry/progress.h"
+#include "train/checkpointing.h"
+#include "train/config.h"
+#include "train/run_summary.h"
+
+namespace meshtrain {
+
+// Where a run that goes on begins.
+struct RunStart {
+  std::string from;       // a checkpoint; empty: at step 1
+  std::int64_t step = 0;  // done
+  bool same_run = false;  // the checkpoint is one of this run's folder
+};
+
+// Whether `from` is a checkpoint of the run that `config` describes, not one that begins another.
+bool is_of_same_run(const Config& config, const std::string& from);
+
+class RunOutput {
+ public:
+  explicit RunOutput(const Config& config) : config_(config) {}
+
+  // Whether the evaluation after `step` was recorded by the run that goes on.
+  bool has_recorded_evaluation(std::int64_t step) const;
+
+  // Makes or keeps the run folder, and moves what another run left out of the way. Throws UserError.
+  void open(const RunStart& start);
+  // Before the first step. `peak_tflops` of all ranks; 0 or less: not known.
+  void begin(double peak_tflops);
+
+  void record(const StepMetrics& metrics);
+  void record(const EvalMetrics& metrics);
+  void save(const CheckpointContents& contents);
+  // Everything saved is committed when it returns.
+  void flush() { writer_->flush(); }
+  void finish_progress() { progress_.reset(); }
+  void write(const RunSummary& summary) const;
+
+  // The newest checkpoint of this run, or the one that it went on from.
+  const std::string& checkpoint() const { return checkpoint_; }
+
+ private:
+  void keep_folder(std::int64_t step);
+  void make_folder();
+  void open_new_writer();
+  void open_writer();
+  std::string in_folder(const char* name) const;
+
+  const Config& config_;
+  bool resumed_ = false;
+  std::int64_t first_step_ = 0;
+  std::string checkpoint_;
+  std::optional<CheckpointWriter> writer_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<Progress> progress_;
+};
+
+}  // namespace meshtrain

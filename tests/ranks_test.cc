@@ -1,0 +1,213 @@
+// `meshtrain train --ranks N`: the same run on any number of ranks, as processes or threads.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "program.h"
+
+namespace meshtrain {
+namespace {
+
+class Ranks : public ProgramTest {
+ protected:
+  void write_model(const std::string& preset) const { write_config("a.toml", preset); }
+
+  // Trains into `folder` and returns its last checkpoint's tensors as bytes.
+  std::string train(const std::string& folder, const Arguments& words) const {
+    succeed(Arguments{"train", "a.toml"} +
+            set({"train.global_batch=8", "train.micro_batch=1", "train.steps=6", "output.dir=" + folder}) +
+            words);
+    return tensors(folder, 6);
+  }
+  std::string tensors(const std::string& folder, int step) const {
+    const std::string checkpoint = folder + "/checkpoints/step-0000000" + std::to_string(step);
+    return read(checkpoint + "/model.safetensors") + read(checkpoint + "/optimizer.safetensors");
+  }
+};
+
+TEST_F(Ranks, ProcessesAndThreadsGiveTheBitsOfOneRank) {
+  write_model("gpt2-tiny");
+  const Arguments keys = set({"numerics.reduction=tree", "data.valid=text.txt", "train.eval_every=3"});
+  const std::string expected = train("one", keys);
+  const auto metrics = bits_of_metrics("one");
+  int run = 0;
+  for (const std::string ranks : {"2", "4", "8"}) {
+    for (const std::string ranks_as : {"processes", "threads"}) {
+      for (const std::string zero : {"0", "1", "2", "3"}) {
+        const std::string folder = "run" + std::to_string(++run);
+        const std::string got = train(
+            folder, keys + Arguments{"--ranks", ranks, "--ranks-as", ranks_as, "-s", "mesh.zero=" + zero});
+        EXPECT_TRUE(got == expected) << ranks << ' ' << ranks_as << ' ' << zero;
+        EXPECT_EQ(bits_of_metrics(folder), metrics) << ranks << ' ' << ranks_as << ' ' << zero;
+      }
+    }
+  }
+}
+
+TEST_F(Ranks, StopsAndGoesOnOnAnotherMesh) {
+  write_model("llama-tiny");
+  const Arguments keys = set({"numerics.reduction=tree", "precision.compute=fp16", "train.global_batch=8",
+                              "train.micro_batch=1", "train.steps=6"});
+  succeed(Arguments{"train", "a.toml", "-s", "output.dir=one"} + keys);
+  const auto go = [&](const Arguments& words) {
+    succeed(Arguments{"train", "a.toml", "-s", "output.dir=two", "--resume"} + keys + words);
+  };
+  go({"--ranks", "4", "-s", "mesh.zero=3", "--stop-at-step", "1"});
+  go({"--ranks", "2", "-s", "mesh.zero=1", "--stop-at-step", "2", "-s", "checkpoint.async=true"});
+  go({"--stop-at-step", "3"});
+  go({"--ranks", "8", "-s", "mesh.zero=2", "--stop-at-step", "4"});
+  go({"--ranks", "2"});
+  EXPECT_TRUE(tensors("one", 6) == tensors("two", 6));
+  EXPECT_EQ(bits_of_metrics("one"), bits_of_metrics("two"));
+}
+
+// A run folder's config says how many ranks it had.
+TEST_F(Ranks, ARunFolderGoesOnOnAsManyRanksAsOneLikes) {
+  write_model("gpt2-tiny");
+  const Arguments keys = set({"numerics.reduction=tree", "train.global_batch=8", "train.micro_batch=1"});
+  succeed(Arguments{"train", "a.toml", "--ranks", "4", "--stop-at-step", "2"} + keys);
+  succeed({"train", "run", "--resume", "--ranks", "2", "--stop-at-step", "4"});
+  EXPECT_EQ(read_json("run/summary.json")["ranks"].size(), 2);
+  succeed({"train", "run", "--resume", "--stop-at-step", "5"});
+  EXPECT_EQ(read_json("run/summary.json")["ranks"].size(), 2);
+  succeed({"train", "run", "--resume", "-s", "mesh.dp=8"});
+  succeed(Arguments{"train", "a.toml", "-s", "output.dir=one"} + keys);
+  EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("one"));
+  EXPECT_EQ(succeed_with_json({"plan", "run", "--json"})["ranks"].size(), 8);
+  EXPECT_EQ(succeed_with_json({"plan", "run", "--json", "--ranks", "2"})["ranks"].size(), 2);
+}
+
+TEST_F(Ranks, TheMeshStartsAsManyRanksAsItHas) {
+  write_model("gpt2-tiny");
+  train("run", set({"mesh.dp=2"}));
+  EXPECT_EQ(read_json("run/summary.json")["ranks"].size(), 2);
+  EXPECT_NE(read("run/config.toml").find("dp = 2"), std::string::npos);
+}
+
+// 28,672 fp32 parameters on 4 ranks, 40 steps.
+TEST_F(Ranks, ThePublishedExampleSendsItsBytes) {
+  write("example.toml", R"(
+[model]
+arch = "llama"
+layers = 1
+hidden = 64
+heads = 4
+kv_heads = 1
+ffn_hidden = 8
+vocab = 261
+context = 64
+tie_embeddings = true
+
+[data]
+train = "text.txt"
+seq_len = 16
+
+[train]
+steps = 40
+global_batch = 4
+micro_batch = 1
+
+[precision]
+compute = "fp32"
+
+[output]
+dir = "run"
+
+[machine]
+peak_tflops = "off"
+)");
+  write_text("text.txt");
+  const std::int64_t expected = 6'881'280;
+  for (const auto& [zero, sent, adam] :
+       {std::tuple{"0", expected, 229'376}, std::tuple{"1", expected, 57'344},
+        std::tuple{"2", expected, 57'344}, std::tuple{"3", expected * 3 / 2, 57'344}}) {
+    const Arguments words = Arguments{"-s", std::string("mesh.zero=") + zero, "--ranks", "4"};
+    const nlohmann::json plan = succeed_with_json(Arguments{"plan", "example.toml", "--json"} + words);
+    succeed(Arguments{"train", "example.toml"} + words);
+    const nlohmann::json summary = read_json("run/summary.json");
+    EXPECT_EQ(summary["parameters"], 28'672);
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      const nlohmann::json& bytes = summary["ranks"][rank]["sent_bytes"];
+      EXPECT_EQ(bytes["gradients"].get<std::int64_t>() + bytes["parameters"].get<std::int64_t>(), sent) << zero;
+      EXPECT_EQ(summary["ranks"][rank]["memory"]["optimizer"], adam) << zero;
+      const nlohmann::json& planned = plan["ranks"][rank]["sent_bytes_per_step"];
+      for (const char* traffic : {"gradients", "parameters", "control"}) {
+        EXPECT_EQ(planned[traffic].get<std::int64_t>() * 40, bytes[traffic]) << zero << ' ' << traffic;
+      }
+    }
+  }
+}
+
+TEST_F(Ranks, PlansAreTheRunOnEveryRankToTheByte) {
+  for (const std::string preset : {"gpt2-tiny", "llama-tiny"}) {
+    write_model(preset);
+    int run = 0;
+    for (const std::string reduction : {"fast", "tree"}) {
+      for (const std::string zero : {"0", "1", "2", "3"}) {
+        for (const std::string global_batch : {"3", "12", "15"}) {
+          const Arguments words =
+              set({"mesh.zero=" + zero, "numerics.reduction=" + reduction, "train.micro_batch=1",
+                   "train.global_batch=" + global_batch, "train.steps=2", "optimizer.warmup=0",
+                   "data.seq_len=8", ++run % 2 == 0 ? "precision.compute=bf16" : "precision.compute=fp32",
+                   run % 3 == 0 ? "checkpoint.async=true" : "mesh.prefetch=2",
+                   run % 5 == 0 ? "mesh.overlap=false" : "mesh.bucket_mb=0.1"}) +
+              Arguments{"--ranks", "3"};
+          SCOPED_TRACE(preset + ' ' + testing::PrintToString(words));
+          const nlohmann::json plan = succeed_with_json(Arguments{"plan", "a.toml", "--json"} + words);
+          fs::remove_all(path("run"));
+          succeed(Arguments{"train", "a.toml"} + words);
+          const nlohmann::json summary = read_json("run/summary.json");
+          ASSERT_EQ(summary["ranks"].size(), 3);
+          for (std::size_t rank = 0; rank < 3; ++rank) {
+            EXPECT_EQ(plan["ranks"][rank]["memory"], summary["ranks"][rank]["memory"]) << rank;
+            for (const char* traffic : {"gradients", "parameters", "control"}) {
+              EXPECT_EQ(2 * plan["ranks"][rank]["sent_bytes_per_step"][traffic].get<std::int64_t>(),
+                        summary["ranks"][rank]["sent_bytes"][traffic])
+                  << rank << ' ' << traffic;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Rajbhandari et al. 2020, figure 1: 7.5e9 parameters, 64 ranks, 16 bytes a parameter.
+TEST_F(Ranks, PlansThePublishedZeroStates) {
+  write("b.toml", R"(
+[model]
+arch = "gpt2"
+layers = 36
+hidden = 4096
+heads = 32
+vocab = 60087
+context = 1024
+
+[data]
+seq_len = 1024
+
+[train]
+global_batch = 64
+micro_batch = 1
+
+[precision]
+compute = "bf16"
+gradients = "bf16"
+
+[mesh]
+dp = 64
+)");
+  const nlohmann::json plan = succeed_with_json({"plan", "b.toml", "--json"});
+  EXPECT_NEAR(plan["parameters"].get<double>(), 7.5e9, 1e7);
+  const double expected[] = {120.0, 31.4, 16.6, 1.875};
+  for (std::size_t zero = 0; zero < 4; ++zero) {
+    EXPECT_NEAR(plan["zero_stages"][zero]["states_bytes"].get<double>() * 1e-9, expected[zero],
+                expected[zero] * 0.005)
+        << zero;
+  }
+  const double sent = plan["zero_stages"][0]["sent_bytes_per_step"].get<double>();
+  EXPECT_NEAR(plan["zero_stages"][3]["sent_bytes_per_step"].get<double>() / sent, 1.5, 1e-3);
+}
+
+}  // namespace
+}  // namespace meshtrain
