@@ -1,7 +1,9 @@
 #include "comm/shm/rounds.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace meshtrain::shm {
@@ -157,7 +159,7 @@ void ShmCommunicator::await_quiet() const {
   // A process's tensors stay mapped, and another process may be dead with its mark set.
   if (!area_->of_threads()) return;
   for (int k = 0; k < size(); ++k) {
-    while (block_.progress(k).busy.load() != 0) let_others_run();
+    while (block_.progress(k).busy.load() != 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
 
