@@ -16,78 +16,19 @@
 #include <vector>
 
 #include "comm/engines.h"
+#include "comm_calls.h"
 #include "comm_ranks.h"
 
 namespace meshtrain {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Lines = std::vector<std::string>;
+using testing::all_of;
+using testing::Calls;
+using testing::expect_contains;
+using testing::kAllOps;
+using testing::Lines;
 using testing::RankProcess;
-
-// One call of each collective on `count` floats a rank. In the exchange everybody talks to everybody.
-class Calls {
- public:
-  Calls(World& world, Communicator& comm, std::int64_t count)
-      : comm_(comm), count_(count), device_(world.make_device()) {
-    const std::int64_t bytes = 2 * count * comm.size() * 4;
-    buffer_ = device_->allocate(bytes, MemoryCategory::kCommunication);
-  }
-
-  void run(CommOp op) {
-    const std::int64_t all = count_ * comm_.size();
-    const std::vector<std::int64_t> even(static_cast<std::size_t>(comm_.size()), count_);
-    switch (op) {
-      case CommOp::kBarrier:
-        return comm_.barrier();
-      case CommOp::kBroadcast:
-        return comm_.broadcast(at(0, count_), 0);
-      case CommOp::kAllReduce:
-        return comm_.all_reduce(at(0, count_), at(all, count_), ReduceOp::kSum);
-      case CommOp::kReduceScatter:
-        return comm_.reduce_scatter(at(0, all), at(all, count_), ReduceOp::kSum);
-      case CommOp::kAllGather:
-        return comm_.all_gather(at(all, count_), at(0, all));
-      case CommOp::kAllToAll:
-        return comm_.all_to_all(at(0, all), even, at(all, all), even);
-      case CommOp::kExchange: {
-        std::vector<Transfer> sends, receives;
-        for (int peer = 0; peer < comm_.size(); ++peer) {
-          sends.push_back({peer, at(peer * count_, count_)});
-          receives.push_back({peer, at(all + peer * count_, count_)});
-        }
-        return comm_.exchange(sends, receives);
-      }
-    }
-  }
-
- private:
-  Tensor at(std::int64_t begin, std::int64_t count) const {
-    return tensor_in(buffer_, begin * 4, DType::kF32, {count});
-  }
-
-  Communicator& comm_;
-  std::int64_t count_;
-  std::unique_ptr<Device> device_;
-  Buffer buffer_;
-};
-
-constexpr std::array<CommOp, 7> kAllOps = {CommOp::kBarrier,       CommOp::kBroadcast, CommOp::kAllReduce,
-                                           CommOp::kReduceScatter, CommOp::kAllGather, CommOp::kAllToAll,
-                                           CommOp::kExchange};
-
-std::vector<int> all_of(const World& world) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-void expect_contains(const Lines& lines, const std::vector<std::string>& parts) {
-  ASSERT_EQ(lines.size(), 1U);
-  for (const std::string& part : parts) {
-    EXPECT_NE(lines[0].find(part), std::string::npos) << "no \"" << part << "\" in: " << lines[0];
-  }
-}
 
 // A number that processes share.
 class SharedCount {
@@ -422,67 +363,6 @@ TEST(Faults, RanksThatCannotBe) {
   EXPECT_THROW(world->group("g", {0}), std::logic_error);
   EXPECT_THROW(world->group("g", {1, 1}), std::logic_error);
   EXPECT_THROW(world->group("g", {1, 2}), std::logic_error);
-}
-
-// --- Rendezvous. ---
-
-struct Guest {
-  int rank;
-  int ranks;
-};
-
-std::vector<Lines> meet(const std::string& name, const std::vector<Guest>& guests,
-                        std::chrono::milliseconds deadline) {
-  const std::string unique = name + std::to_string(getpid());
-  std::vector<RankProcess> processes;
-  for (const Guest& guest : guests) {
-    processes.emplace_back([=]() -> Lines {
-      try {
-        const auto area = ShmArea::rendezvous(unique, guest.rank, guest.ranks, {deadline});
-        return testing::run_rank(*area, guest.rank, {deadline}, [](World& world) {
-          const auto comm = world.group("all", all_of(world));
-          Calls calls(world, *comm, 50'000);
-          for (const CommOp op : kAllOps) calls.run(op);
-          return Lines();
-        });
-      } catch (const CommError& e) {
-        return {e.what()};
-      }
-    });
-  }
-  std::vector<Lines> lines;
-  for (RankProcess& process : processes) lines.push_back(process.finish());
-  return lines;
-}
-
-TEST(Rendezvous, StrangersMeetInAnyOrder) {
-  for (const std::vector<Guest>& guests :
-       {std::vector<Guest>{{2, 3}, {1, 3}, {0, 3}}, {{0, 3}, {2, 3}, {1, 3}}, {{0, 1}}}) {
-    for (const Lines& lines : meet("any-order", guests, kLong)) EXPECT_EQ(lines, Lines());
-  }
-}
-
-TEST(Rendezvous, NamesTheRanksThatDoNotCome) {
-  const auto lines = meet("absent", {{0, 4}, {2, 4}}, std::chrono::milliseconds(300));
-  for (const Lines& of_rank : lines) expect_contains(of_rank, {"within 0.3 s", "come"});
-  expect_contains(lines[0], {"ranks 1 3 did not come"});
-  expect_contains(meet("no-host", {{1, 2}}, std::chrono::milliseconds(300))[0],
-                  {"rank 0 did not come within 0.3 s"});
-}
-
-TEST(Rendezvous, RefusesRanksThatDoNotFit) {
-  const auto duplicate = meet("twice", {{0, 3}, {1, 3}, {1, 3}}, kLong);
-  for (const Lines& lines : duplicate) expect_contains(lines, {"rank 1 came twice"});
-  const auto unlike = meet("unlike", {{0, 2}, {1, 3}}, kLong);
-  for (const Lines& lines : unlike) expect_contains(lines, {"rank 1 expects 3 ranks, rank 0 expects 2"});
-}
-
-TEST(Rendezvous, OneHostAName) {
-  const auto lines = meet("hosts", {{0, 2}, {0, 2}}, std::chrono::milliseconds(500));
-  const auto taken = [](const Lines& of_rank) {
-    return of_rank.at(0).find("the name is taken") != std::string::npos;
-  };
-  EXPECT_TRUE(taken(lines[0]) != taken(lines[1]));
 }
 
 }  // namespace
