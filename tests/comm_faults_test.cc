@@ -1,100 +1,52 @@
 // What the shm engine does when ranks die, stop, leave, disagree or are told to give up: an error on every
 // rank, which says what happened, never a hang.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
-#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "comm/engines.h"
+#include "comm_calls.h"
 #include "comm_ranks.h"
 
 namespace meshtrain {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Lines = std::vector<std::string>;
+using testing::all_of;
+using testing::Calls;
+using testing::expect_contains;
+using testing::kAllOps;
+using testing::Lines;
 using testing::RankProcess;
 
-// One call of each collective on `count` floats a rank. In the exchange everybody talks to everybody.
-class Calls {
+// A number that processes share.
+class SharedCount {
  public:
-  Calls(World& world, Communicator& comm, std::int64_t count)
-      : comm_(comm), count_(count), device_(world.make_device()) {
-    const std::int64_t bytes = 2 * count * comm.size() * 4;
-    buffer_ = device_->allocate(bytes, MemoryCategory::kCommunication);
+  SharedCount() {
+    void* page =
+        mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) std::abort();
+    value_ = new (page) std::atomic<int>(0);
   }
-
-  void run(CommOp op) {
-    const std::int64_t all = count_ * comm_.size();
-    const std::vector<std::int64_t> even(static_cast<std::size_t>(comm_.size()), count_);
-    switch (op) {
-      case CommOp::kBarrier:
-        return comm_.barrier();
-      case CommOp::kBroadcast:
-        return comm_.broadcast(at(0, count_), 0);
-      case CommOp::kAllReduce:
-        return comm_.all_reduce(at(0, count_), at(all, count_), ReduceOp::kSum);
-      case CommOp::kReduceScatter:
-        return comm_.reduce_scatter(at(0, all), at(all, count_), ReduceOp::kSum);
-      case CommOp::kAllGather:
-        return comm_.all_gather(at(all, count_), at(0, all));
-      case CommOp::kAllToAll:
-        return comm_.all_to_all(at(0, all), even, at(all, all), even);
-      case CommOp::kExchange: {
-        std::vector<Transfer> sends, receives;
-        for (int peer = 0; peer < comm_.size(); ++peer) {
-          sends.push_back({peer, at(peer * count_, count_)});
-          receives.push_back({peer, at(all + peer * count_, count_)});
-        }
-        return comm_.exchange(sends, receives);
-      }
-    }
-  }
+  SharedCount(const SharedCount&) = delete;
+  SharedCount& operator=(const SharedCount&) = delete;
+  ~SharedCount() { munmap(value_, sizeof(*value_)); }
+  std::atomic<int>& operator*() const { return *value_; }
 
  private:
-  Tensor at(std::int64_t begin, std::int64_t count) const {
-    return tensor_in(buffer_, begin * 4, DType::kF32, {count});
-  }
-
-  Communicator& comm_;
-  std::int64_t count_;
-  std::unique_ptr<Device> device_;
-  Buffer buffer_;
+  std::atomic<int>* value_;
 };
-
-constexpr std::array<CommOp, 7> kAllOps = {CommOp::kBarrier,       CommOp::kBroadcast, CommOp::kAllReduce,
-                                           CommOp::kReduceScatter, CommOp::kAllGather, CommOp::kAllToAll,
-                                           CommOp::kExchange};
-
-std::vector<int> all_of(const World& world) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-void expect_contains(const Lines& lines, const std::vector<std::string>& parts) {
-  ASSERT_EQ(lines.size(), 1U);
-  for (const std::string& part : parts) {
-    EXPECT_NE(lines[0].find(part), std::string::npos) << "no \"" << part << "\" in: " << lines[0];
-  }
-}
-
-// Calls `op` for ever, which ends with an exception.
-testing::RankBody loop_of(CommOp op, std::int64_t count) {
-  return [=](World& world) {
-    const auto comm = world.group("all", all_of(world));
-    Calls calls(world, *comm, count);
-    for (;;) calls.run(op);
-    return Lines();
-  };
-}
 
 class EachCollective : public ::testing::TestWithParam<CommOp> {};
 INSTANTIATE_TEST_SUITE_P(Faults, EachCollective, ::testing::ValuesIn(kAllOps), [](const auto& p) {
@@ -103,17 +55,31 @@ INSTANTIATE_TEST_SUITE_P(Faults, EachCollective, ::testing::ValuesIn(kAllOps), [
   return name;
 });
 
-// Three ranks; a signal for rank 1 while they work.
-class Ranks3 {
+// Three processes that call `op` for ever, which ends with an exception.
+class Loops {
  public:
-  Ranks3(const testing::RankBody& body, std::chrono::milliseconds deadline)
+  Loops(CommOp op, std::int64_t count, std::chrono::milliseconds deadline)
       : area_(ShmArea::create(3, ShmArea::Ranks::kProcesses)) {
+    const auto body = [this, op, count](World& world) {
+      const auto comm = world.group("all", all_of(world));
+      Calls calls(world, *comm, count);
+      calls.run(op);
+      (*looping_).fetch_add(1);
+      for (;;) calls.run(op);
+      return Lines();
+    };
     for (int rank = 0; rank < 3; ++rank) processes_.emplace_back(*area_, rank, WorldOptions{deadline}, body);
+    const auto end = Clock::now() + std::chrono::seconds(30);
+    while ((*looping_).load() < 3 && Clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // Somewhere in the middle.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   RankProcess& operator[](std::size_t rank) { return processes_[rank]; }
   ShmArea& area() { return *area_; }
 
  private:
+  SharedCount looping_;
   std::shared_ptr<ShmArea> area_;
   std::vector<RankProcess> processes_;
 };
@@ -123,8 +89,7 @@ constexpr std::chrono::milliseconds kLong{60'000};
 TEST_P(EachCollective, NamesARankThatIsKilledInside) {
   // Short and long calls, so that it dies in different places.
   for (const std::int64_t count : {100, 100'000}) {
-    Ranks3 ranks(loop_of(GetParam(), count), kLong);
-    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    Loops ranks(GetParam(), count, kLong);
     ranks[1].signal(SIGKILL);
     const auto killed = Clock::now();
     for (const std::size_t rank : {0U, 2U}) expect_contains(ranks[rank].finish(), {"rank 1 died during"});
@@ -135,29 +100,26 @@ TEST_P(EachCollective, NamesARankThatIsKilledInside) {
 
 TEST_P(EachCollective, NamesARankThatDiesBefore) {
   const CommOp op = GetParam();
-  Ranks3 ranks(
-      [op](World& world) {
-        const auto comm = world.group("all", all_of(world));
-        Calls calls(world, *comm, 1000);
-        calls.run(op);
-        if (world.rank() == 1) raise(SIGKILL);
-        const auto begin = Clock::now();
-        try {
-          for (;;) calls.run(op);
-        } catch (const CommError& e) {
-          if (Clock::now() - begin > std::chrono::seconds(2)) return Lines{"it took long"};
-          return Lines{e.what()};
-        }
-      },
-      kLong);
+  const auto failures = testing::run_processes(3, {kLong}, [op](World& world) {
+    const auto comm = world.group("all", all_of(world));
+    Calls calls(world, *comm, 1000);
+    calls.run(op);
+    if (world.rank() == 1) raise(SIGKILL);
+    const auto begin = Clock::now();
+    try {
+      for (;;) calls.run(op);
+    } catch (const CommError& e) {
+      if (Clock::now() - begin > std::chrono::seconds(2)) return Lines{"it took long"};
+      return Lines{e.what()};
+    }
+  });
   for (const std::size_t rank : {0U, 2U}) {
-    expect_contains(ranks[rank].finish(), {"rank 1 died during", name_of(op).data(), "of group \"all\""});
+    expect_contains(failures[rank], {"rank 1 died during", name_of(op).data(), "of group \"all\""});
   }
 }
 
 TEST_P(EachCollective, SaysWhoWaitsForAStoppedRank) {
-  Ranks3 ranks(loop_of(GetParam(), 1000), std::chrono::milliseconds(500));
-  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  Loops ranks(GetParam(), 1000, std::chrono::milliseconds(500));
   ranks[1].signal(SIGSTOP);
   for (const std::size_t rank : {0U, 2U}) {
     const Lines lines = ranks[rank].finish();
@@ -357,13 +319,13 @@ TEST(Faults, AfterAnErrorTheWorldOnlyThrows) {
 
 TEST_P(EachCollective, AbortFreesEveryRank) {
   const CommOp op = GetParam();
-  // Rank 2 never comes; rank 0's own thread gives up.
+  // Rank 2 never comes.
   const auto body = [op](World& world) {
     const auto comm = world.group("all", all_of(world));
     if (world.rank() == 2) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       world.abort("rank 2 has no more disk");
-      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
       return Lines();
     }
     Calls(world, *comm, 100'000).run(op);
@@ -393,26 +355,18 @@ TEST_P(EachCollective, IsDoneByAllOnceOneHasDoneIt) {
 }
 
 TEST(Faults, SupervisorAborts) {
-  Ranks3 ranks(loop_of(CommOp::kAllReduce, 1000), kLong);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  Loops ranks(CommOp::kAllReduce, 1000, kLong);
   ranks.area().abort("enough");
   for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank].finish(), Lines{"enough"});
 }
 
-TEST(Faults, NothingIsLeftBehind) {
-  const auto shared_files = [] {
-    Lines names;
-    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.push_back(entry.path());
-    std::sort(names.begin(), names.end());
-    return names;
-  };
-  const Lines before = shared_files();
-  Ranks3 ranks(loop_of(CommOp::kAllReduce, 100'000), kLong);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_EQ(shared_files(), before);
-  for (std::size_t rank = 0; rank < 3; ++rank) ranks[rank].signal(SIGKILL);
-  for (std::size_t rank = 0; rank < 3; ++rank) ranks[rank].finish();
-  EXPECT_EQ(shared_files(), before);
+// The memory has no name in any file system, so that there is nothing to leave behind.
+TEST(Faults, MemoryIsGoneWithItsLastProcess) {
+  Loops ranks(CommOp::kAllReduce, 100'000, kLong);
+  std::ifstream maps("/proc/" + std::to_string(ranks[0].id()) + "/maps");
+  const std::string text{std::istreambuf_iterator<char>(maps), {}};
+  EXPECT_NE(text.find("/memfd:meshtrain (deleted)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("/dev/shm/"), std::string::npos) << text;
 }
 
 TEST(Faults, RanksThatCannotBe) {
@@ -424,67 +378,6 @@ TEST(Faults, RanksThatCannotBe) {
   EXPECT_THROW(world->group("g", {0}), std::logic_error);
   EXPECT_THROW(world->group("g", {1, 1}), std::logic_error);
   EXPECT_THROW(world->group("g", {1, 2}), std::logic_error);
-}
-
-// --- Rendezvous. ---
-
-struct Guest {
-  int rank;
-  int ranks;
-};
-
-std::vector<Lines> meet(const std::string& name, const std::vector<Guest>& guests,
-                        std::chrono::milliseconds deadline) {
-  const std::string unique = name + std::to_string(getpid());
-  std::vector<RankProcess> processes;
-  for (const Guest& guest : guests) {
-    processes.emplace_back([=]() -> Lines {
-      try {
-        const auto area = ShmArea::rendezvous(unique, guest.rank, guest.ranks, {deadline});
-        return testing::run_rank(*area, guest.rank, {deadline}, [](World& world) {
-          const auto comm = world.group("all", all_of(world));
-          Calls calls(world, *comm, 50'000);
-          for (const CommOp op : kAllOps) calls.run(op);
-          return Lines();
-        });
-      } catch (const CommError& e) {
-        return {e.what()};
-      }
-    });
-  }
-  std::vector<Lines> lines;
-  for (RankProcess& process : processes) lines.push_back(process.finish());
-  return lines;
-}
-
-TEST(Rendezvous, StrangersMeetInAnyOrder) {
-  for (const std::vector<Guest>& guests :
-       {std::vector<Guest>{{2, 3}, {1, 3}, {0, 3}}, {{0, 3}, {2, 3}, {1, 3}}, {{0, 1}}}) {
-    for (const Lines& lines : meet("any-order", guests, kLong)) EXPECT_EQ(lines, Lines());
-  }
-}
-
-TEST(Rendezvous, NamesTheRanksThatDoNotCome) {
-  const auto lines = meet("absent", {{0, 4}, {2, 4}}, std::chrono::milliseconds(300));
-  for (const Lines& of_rank : lines) expect_contains(of_rank, {"within 0.3 s", "come"});
-  expect_contains(lines[0], {"ranks 1 3 did not come"});
-  expect_contains(meet("no-host", {{1, 2}}, std::chrono::milliseconds(300))[0],
-                  {"rank 0 did not come within 0.3 s"});
-}
-
-TEST(Rendezvous, RefusesRanksThatDoNotFit) {
-  const auto duplicate = meet("twice", {{0, 3}, {1, 3}, {1, 3}}, kLong);
-  for (const Lines& lines : duplicate) expect_contains(lines, {"rank 1 came twice"});
-  const auto unlike = meet("unlike", {{0, 2}, {1, 3}}, kLong);
-  for (const Lines& lines : unlike) expect_contains(lines, {"rank 1 expects 3 ranks, rank 0 expects 2"});
-}
-
-TEST(Rendezvous, OneHostAName) {
-  const auto lines = meet("hosts", {{0, 2}, {0, 2}}, std::chrono::milliseconds(500));
-  const auto taken = [](const Lines& of_rank) {
-    return of_rank.at(0).find("the name is taken") != std::string::npos;
-  };
-  EXPECT_TRUE(taken(lines[0]) != taken(lines[1]));
 }
 
 }  // namespace

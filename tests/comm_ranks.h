@@ -76,6 +76,7 @@ class RankProcess {
     if (output_ >= 0) close(output_);
   }
 
+  pid_t id() const { return child_; }
   void signal(int number) const {
     if (child_ > 0) kill(child_, number);  // -1 would be everybody
   }

@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "base/round_up.h"
@@ -234,7 +236,7 @@ std::uint64_t Area::block_of(std::uint64_t key, std::uint64_t bytes, const World
     while (entry.offset.load() == 0) {
       throw_if_failed();
       if (std::chrono::steady_clock::now() > end) fail_and_throw("a rank stopped while it made a group");
-      let_others_run();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     return entry.offset.load();
   }

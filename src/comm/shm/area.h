@@ -1,9 +1,7 @@
 // The shared memory of a world, its failure, and who is still there. See layout.h for what lies in it.
 #pragma once
 
-#include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>

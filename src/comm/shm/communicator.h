@@ -57,8 +57,7 @@ class ShmCommunicator final : public Communicator {
     std::int64_t end = 0;
     std::int64_t step = 0;
     std::int64_t element = 1;
-    std::int64_t length() const { return end - begin; }
-    std::int64_t bytes() const { return length() * element; }
+    std::int64_t bytes() const { return (end - begin) * element; }
   };
 
   // --- rounds.cc ---
@@ -84,9 +83,9 @@ class ShmCommunicator final : public Communicator {
   void wait_until_complete(std::uint32_t tasks);
   // After a failure, returns when no other thread touches this rank's tensors any more.
   void await_quiet() const;
-  // Throws CommError when nobody touches this rank's tensors any more.
   // body(range), once where every rank reaches all, else chunk by chunk. longest(), asked once all have
-  // arrived, is the length of the longest piece of all ranks.
+  // arrived, is the length of the longest piece of all ranks. What it throws leaves when nobody touches this
+  // rank's tensors any more.
   template <class Longest, class Body>
   void in_rounds(const Pieces& in, const Tensor& out, const Longest& longest, const Body& body);
   void stage(const Pieces& in, const Range& range);

@@ -13,7 +13,7 @@
 namespace meshtrain::shm {
 
 // What a rank's tensors outside the shared heap pass through, chunk by chunk.
-inline constexpr std::int64_t kStagingBytes = std::int64_t{1} << 20U;
+inline constexpr std::int64_t kStagingBytes = std::int64_t{512} << 10U;
 
 class GroupBlock {
  public:

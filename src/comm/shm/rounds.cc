@@ -1,7 +1,9 @@
 #include "comm/shm/rounds.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace meshtrain::shm {
@@ -17,8 +19,9 @@ class ShmCommunicator::RoundWatch final : public Watch {
   }
   std::string standing() const override {
     const std::vector<int> late = missing();
-    if (for_ == For::kCompletion)
+    if (for_ == For::kCompletion) {
       return fmt::format("all had arrived, but {} had not done their part", text_of(late));
+    }
     std::vector<int> there;
     for (const int rank : comm_.ranks()) {
       if (std::find(late.begin(), late.end(), rank) == late.end()) there.push_back(rank);
@@ -117,8 +120,9 @@ void ShmCommunicator::check_calls() {
     entry.second.push_back(ranks()[static_cast<std::size_t>(k)]);
   }
   std::string text = fmt::format("the ranks of group \"{}\" differ in operation {}:", name(), operations_);
-  for (const auto& [call, callers] : calls)
+  for (const auto& [call, callers] : calls) {
     text += fmt::format(" {} called {};", text_of(callers), to_string(call));
+  }
   text.pop_back();
   area_->fail_and_throw(text);
 }
@@ -155,7 +159,7 @@ void ShmCommunicator::await_quiet() const {
   // A process's tensors stay mapped, and another process may be dead with its mark set.
   if (!area_->of_threads()) return;
   for (int k = 0; k < size(); ++k) {
-    while (block_.progress(k).busy.load() != 0) let_others_run();
+    while (block_.progress(k).busy.load() != 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
 

@@ -27,7 +27,7 @@ void ShmCommunicator::share(const Tasks& tasks) {
   const std::uint32_t mine = do_tasks_of(rank(), count(rank()), tasks);
   report_done(mine, total);
   // Looking for more takes the cache line of a rank that may be about to claim its own.
-  for (int i = 0; i < patience_.spins / 4; ++i) {
+  for (int i = 0; i < patience_.spins() / 4; ++i) {
     if (complete(total)) return;
     pause_briefly();
   }

@@ -20,10 +20,8 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 }  // namespace
 
 Patience Patience::of(const Area& area) {
-  // Where each rank has a core, a look costs less than a sleep; but somebody else may sit on that core, and
-  // then yielding finds out. Otherwise the cores belong to those who are late.
-  return area.ranks() <= area.cores() ? Patience{.spins = 100, .yields = 64}
-                                      : Patience{.spins = 0, .yields = 16};
+  // A few microseconds where each rank has a core; otherwise the cores belong to those who are late.
+  return Patience(area.ranks() <= area.cores() ? 100 : 0);
 }
 
 void pause_briefly() {

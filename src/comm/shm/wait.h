@@ -1,4 +1,4 @@
-// Waiting for other ranks: a short spin, then sleep in slices between which faults are looked for.
+// Waiting for other ranks: some looks, then sleep in slices between which faults are looked for.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,27 @@
 
 namespace meshtrain::shm {
 
-// How often to look before sleeping: in vain, and with other ranks let in.
-struct Patience {
-  int spins = 0;
-  int yields = 0;
+// How a rank looks before it sleeps: some looks on its core; then, for some tens of microseconds, with others
+// let run between looks. Where those keep the core for long (a program that computes), that is no bargain:
+// a sleeper gets the core back sooner than one that yields.
+class Patience {
+ public:
   static Patience of(const Area& area);
+  int spins() const { return spins_; }
+  // True as soon as done().
+  template <class Done>
+  bool look(const Done& done);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::microseconds kYielding{50};
+  static constexpr std::chrono::microseconds kLongYield{500};
+  static constexpr int kSkipped = 256;  // waits
+
+  explicit Patience(int spins) : spins_(spins) {}
+
+  int spins_;
+  int skip_ = 0;  // so many waits do not yield
 };
 
 void pause_briefly();
@@ -50,18 +66,33 @@ class Watch {
   ~Watch() = default;
 };
 
+template <class Done>
+bool Patience::look(const Done& done) {
+  if (done()) return true;
+  for (int i = 0; i < spins_; ++i) {
+    pause_briefly();
+    if (done()) return true;
+  }
+  if (skip_ > 0) {
+    --skip_;
+    return false;
+  }
+  const auto begin = Clock::now();
+  for (auto last = begin; last - begin < kYielding;) {
+    let_others_run();
+    if (done()) return true;
+    const auto now = Clock::now();
+    if (now - last > kLongYield) skip_ = kSkipped;
+    last = now;
+  }
+  return false;
+}
+
 // Returns when done(), which whoever makes it true follows by ring_if. Throws CommError.
 template <class Done>
-void wait_for(Area& area, Bell& bell, const Patience& patience, std::chrono::nanoseconds deadline,
-              const Watch& watch, const Done& done) {
-  for (int i = 0; i < patience.spins; ++i) {
-    if (done()) return;
-    pause_briefly();
-  }
-  for (int i = 0; i < patience.yields; ++i) {
-    if (done()) return;
-    let_others_run();
-  }
+void wait_for(Area& area, Bell& bell, Patience& patience, std::chrono::nanoseconds deadline, const Watch& watch,
+              const Done& done) {
+  if (patience.look(done)) return;
   constexpr std::chrono::nanoseconds kSlice = std::chrono::milliseconds(50);
   WaitingTime time;
   auto next_look = kSlice;
