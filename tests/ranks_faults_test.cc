@@ -63,7 +63,8 @@ class RanksFaults : public ProgramTest {
   };
   Running start(const Arguments& words) const {
     fs::remove_all(path("run"));
-    Running running{std::make_unique<Process>(MESHTRAIN_BINARY, train(words), dir_), {}};
+    // In a process group whose parent is outside it: Ctrl-Z does nothing in an orphaned one.
+    Running running{std::make_unique<Process>(MESHTRAIN_BINARY, train(words), dir_, [] { setpgid(0, 0); }), {}};
     if (!running.process->wait_until([&] { return steps_of("run") >= 12; })) {
       throw std::runtime_error("no twelve steps: " + read(".stderr"));
     }

@@ -169,10 +169,10 @@ TEST(RunRanks, ARankOfTorchrunThatFailsTellsTheOthersWhy) {
 TEST(RunRanks, ARankOfTorchrunThatNeverComesIsNamed) {
   const auto programs =
       start_under_torchrun(2, 3, {.deadline = std::chrono::milliseconds(500)}, [](World&, int) {});
-  for (const auto& program : programs) {
-    EXPECT_EQ(program->finish(), 1);
-    EXPECT_NE(program->output().find("2"), std::string::npos) << program->output();
-  }
+  for (const auto& program : programs) EXPECT_EQ(program->finish(), 1);
+  // Rank 0 knows who is missing; the others may give up before they hear of it.
+  EXPECT_NE(programs[0]->output().find("2"), std::string::npos) << programs[0]->output();
+  EXPECT_NE(programs[1]->output().find("rendezvous"), std::string::npos) << programs[1]->output();
 }
 
 // A rank that mpirun started runs this test alone, with the engine that the variable names.
