@@ -205,6 +205,13 @@ dp = 64
                 expected[zero] * 0.005)
         << zero;
   }
+  // With fp32 gradients the plan says what 16-bit ones would take.
+  const nlohmann::json wide = succeed_with_json({"plan", "b.toml", "--json", "-s", "precision.gradients=fp32"});
+  for (std::size_t zero = 0; zero < 4; ++zero) {
+    EXPECT_EQ(wide["zero_stages"][zero]["states_bytes_16_bit_gradients"],
+              plan["zero_stages"][zero]["states_bytes"]);
+  }
+  EXPECT_NEAR(wide["zero_stages"][0]["states_bytes"].get<double>(), 18 * 7.5e9, 18e7);
   const double sent = plan["zero_stages"][0]["sent_bytes_per_step"].get<double>();
   EXPECT_NEAR(plan["zero_stages"][3]["sent_bytes_per_step"].get<double>() / sent, 1.5, 1e-3);
 }

@@ -51,11 +51,14 @@ CommStats sent_in_step(const Config& config, int rank) {
   return all;
 }
 
-RankPlan plan_rank(const Config& config, int rank) {
+MemoryUse memory_of_rank(const Config& config, int rank) {
   const std::unique_ptr<World> world = make_sim_world(rank, static_cast<int>(ranks_of(config.mesh)));
   const std::unique_ptr<Device> device = world->make_device();
-  const Assembly assembly(config, *device, *world, measure_arenas(config, rank));
-  return {.memory = assembly.planned_memory(), .sent = sent_in_step(config, rank)};
+  return Assembly(config, *device, *world, measure_arenas(config, rank)).planned_memory();
+}
+
+RankPlan plan_rank(const Config& config, int rank) {
+  return {.memory = memory_of_rank(config, rank), .sent = sent_in_step(config, rank)};
 }
 
 // Data-parallel ranks differ in which part they own, not in how much; the first writes the checkpoints.
@@ -66,14 +69,21 @@ std::vector<RankPlan> plan_ranks(const Config& config) {
   return ranks;
 }
 
+std::int64_t states_of(const MemoryUse& use) {
+  return use[MemoryCategory::kParameters] + use[MemoryCategory::kGradients] + use[MemoryCategory::kMaster] +
+         use[MemoryCategory::kOptimizer];
+}
+
 StagePlan plan_stage(Config config, int zero) {
   config.mesh.zero = zero;
   const RankPlan rank = plan_rank(config, 1);
-  const MemoryUse& use = rank.memory;
+  Config narrow = config;
+  narrow.precision.gradients = config.precision.compute;
+  narrow.reduction = "fast";
   return {.zero = zero,
-          .states = use[MemoryCategory::kParameters] + use[MemoryCategory::kGradients] +
-                    use[MemoryCategory::kMaster] + use[MemoryCategory::kOptimizer],
-          .memory = use.total(),
+          .states = states_of(rank.memory),
+          .states_16_bit_gradients = states_of(memory_of_rank(narrow, 1)),
+          .memory = rank.memory.total(),
           .sent = rank.sent.sent_for(Traffic::kGradients) + rank.sent.sent_for(Traffic::kParameters)};
 }
 

@@ -23,6 +23,8 @@ struct RankPlan {
 struct StagePlan {
   int zero = 0;
   std::int64_t states = 0;  // bytes of parameters, gradients, masters and optimizer state
+  // The same with gradients in the type of compute, as the ZeRO paper counts: 16 bytes a parameter with Adam.
+  std::int64_t states_16_bit_gradients = 0;
   std::int64_t memory = 0;  // of all categories
   std::int64_t sent = 0;    // gradients and parameters, a step
 };

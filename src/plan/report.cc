@@ -39,13 +39,18 @@ std::string gigabytes(std::int64_t bytes) {
 std::string stage_table(const std::vector<StagePlan>& stages, std::int64_t chosen) {
   std::string text =
       fmt::format("{:<8} {:>16} {:>16} {:>16}\n", "zero", "states a rank", "memory a rank", "sent a step");
+  std::string narrow;
   for (const StagePlan& stage : stages) {
     text += fmt::format("{:<8} {:>16} {:>16} {:>16}\n",
                         fmt::format("{}{}", stage.zero, stage.zero == chosen ? " *" : ""),
                         gigabytes(stage.states), gigabytes(stage.memory), gigabytes(stage.sent));
+    narrow += fmt::format("{}{}", narrow.empty() ? "" : ", ", gigabytes(stage.states_16_bit_gradients));
   }
-  return text +
-         "States are parameters, gradients, masters and optimizer state; * is what the config asks for.\n";
+  text += "States are parameters, gradients, masters and optimizer state; * is what the config asks for.\n";
+  if (stages.front().states_16_bit_gradients != stages.front().states) {
+    text += fmt::format("With 16-bit gradients (precision.gradients) states would be {}.\n", narrow);
+  }
+  return text;
 }
 
 std::string rank_text(const Plan& plan) {
@@ -80,6 +85,7 @@ nlohmann::json stages_json(const std::vector<StagePlan>& stages) {
   for (const StagePlan& stage : stages) {
     json.push_back({{"zero", stage.zero},
                     {"states_bytes", stage.states},
+                    {"states_bytes_16_bit_gradients", stage.states_16_bit_gradients},
                     {"memory_bytes", stage.memory},
                     {"sent_bytes_per_step", stage.sent}});
   }
