@@ -15,7 +15,7 @@ constexpr std::int64_t kTaskBytes = std::int64_t{512} << 10U;
 constexpr std::int64_t kLeastSlice = 2048;
 
 // Results of all ranks together that do not stay in caches until somebody reads them.
-constexpr std::int64_t kStreamBytes = std::int64_t{8} << 20U;
+constexpr std::int64_t kStreamBytes = std::int64_t{32} << 20U;
 
 Stores stores_for(std::int64_t bytes_written) {
   return bytes_written >= kStreamBytes ? Stores::kStreaming : Stores::kCached;
