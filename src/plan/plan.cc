@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "comm/engines.h"
 #include "model/flops.h"
@@ -11,13 +12,14 @@
 namespace meshtrain {
 namespace {
 
-// One rank of the trainer on a simulated device, after a step.
+// One rank of the trainer on a simulated device, after a step. Its arenas only measure: what it counts is not
+// how large they are.
 class SimulatedRank {
  public:
   SimulatedRank(const Config& config, int rank)
       : world_(make_sim_world(rank, static_cast<int>(ranks_of(config.mesh)))),
         device_(world_->make_device()),
-        assembly_(config, *device_, *world_, measure_arenas(config, rank)) {
+        assembly_(config, *device_, *world_, std::nullopt) {
     const auto tokens =
         static_cast<std::size_t>(assembly_.micro_batch_shape().tokens() * assembly_.micro_steps());
     const std::vector<std::int32_t> zeros(tokens, 0);
