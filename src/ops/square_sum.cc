@@ -105,8 +105,4 @@ double combine_square_nodes(std::span<const SquareNode> nodes) {
   return root.lanes[0];
 }
 
-double sum_of_squares(Stream& stream, const Tensor& x) {
-  return combine_square_nodes(square_nodes(stream, x, 0));
-}
-
 }  // namespace meshtrain::ops

@@ -44,7 +44,4 @@ std::vector<SquareNode> square_nodes(Stream& stream, const Tensor& x, std::int64
 // first leaf on. Not finite when any element is not. 0 for no nodes.
 double combine_square_nodes(std::span<const SquareNode> nodes);
 
-// Of a whole origin in one shard.
-double sum_of_squares(Stream& stream, const Tensor& x);
-
 }  // namespace meshtrain::ops

@@ -10,6 +10,11 @@
 namespace meshtrain::ops {
 namespace {
 
+// Of a whole origin in one shard.
+double sum_of_squares(Stream& stream, const Tensor& x) {
+  return combine_square_nodes(square_nodes(stream, x, 0));
+}
+
 using testing::HostTensor;
 using testing::kFloatTypes;
 
