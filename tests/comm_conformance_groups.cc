@@ -8,12 +8,6 @@
 namespace meshtrain::testing {
 namespace {
 
-std::vector<int> iota(int count) {
-  std::vector<int> ranks(static_cast<std::size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 // Message `number` from one rank to another, and its length.
 float message_element(int from, int to, int number, std::int64_t i) {
   return input_element<float>(static_cast<std::uint64_t>(1000 + to * 16 + number), from, i, false);
@@ -144,8 +138,8 @@ void check_groups(Conformance& suite) {
   check_sum(suite, *backwards, 10, "reversed group");
   check_sum(suite, *world.group("alone", {world.rank()}), 10, "group of one");
   // Two groups of one name, each used by its own thread, at any speed.
-  const auto first = world.group("twin", iota(world.size()));
-  const auto second = world.group("twin", iota(world.size()));
+  const auto first = world.everyone("twin");
+  const auto second = world.everyone("twin");
   Conformance beside(world, Extent::kQuick);
   std::thread thread([&] {
     try {
@@ -165,8 +159,8 @@ void check_groups(Conformance& suite) {
 
 void check_queues(Conformance& suite) {
   World& world = suite.world();
-  const auto behind = world.group("behind", iota(world.size()));
-  const auto beside = world.group("beside", iota(world.size()));
+  const auto behind = world.everyone("behind");
+  const auto beside = world.everyone("beside");
   for (const bool background : {false, true}) {
     constexpr int kJobs = 20;
     std::vector<Block> blocks;
@@ -194,7 +188,7 @@ void check_queues(Conformance& suite) {
 // Against the formulas of ring algorithms, counted by hand: each rank's share is sent K - 1 times.
 void check_stats(Conformance& suite) {
   World& world = suite.world();
-  const auto comm = world.group("stats", iota(world.size()));
+  const auto comm = world.everyone("stats");
   const std::int64_t ranks = world.size();
   const std::int64_t count = 60 * ranks;
   const Block all(suite, Place::kDevice, DType::kF32, count);

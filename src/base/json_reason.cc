@@ -1,5 +1,7 @@
 #include "base/json_reason.h"
 
+#include "base/utf8_prefix.h"
+
 namespace meshtrain {
 
 std::string json_reason(const nlohmann::json::exception& error) {
@@ -11,11 +13,7 @@ std::string json_reason(const nlohmann::json::exception& error) {
     begin = begin == std::string::npos ? 0 : begin + 2;
   }
   what.erase(0, begin);
-  if (what.size() > kLongest) {
-    std::size_t end = kLongest;
-    while (end > 0 && (static_cast<unsigned char>(what[end]) & 0xC0U) == 0x80) --end;
-    what = what.substr(0, end) + "...";
-  }
+  if (what.size() > kLongest) what = std::string(utf8_prefix(what, kLongest)) + "...";
   return what;
 }
 

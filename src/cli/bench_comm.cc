@@ -68,6 +68,15 @@ std::string names_in(const Table<T>& table) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// The first one.
+template <class T>
+std::string name_in(const Table<T>& table, T wanted) {
+  for (const auto& [name, value] : table) {
+    if (value == wanted) return name;
+  }
+  return {};
+}
+
 template <class T>
 T look_up(const char* option, const std::string& name, const Table<T>& table) {
   std::vector<std::string> names;
@@ -153,10 +162,11 @@ constexpr const char* kFooter =
 }  // namespace
 
 std::string bench_op_name(CommOp op) {
-  for (const auto& [name, value] : ops()) {
-    if (value == op) return name;
-  }
-  return {};
+  return name_in(ops(), op);
+}
+
+std::string bench_type_name(DType dtype) {
+  return name_in(types(), dtype);
 }
 
 void add_bench_comm(CLI::App& bench) {

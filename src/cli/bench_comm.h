@@ -21,8 +21,9 @@ struct CommBench {
   std::string json;
 };
 
-// As nccl-tests writes it.
+// As nccl-tests writes them.
 std::string bench_op_name(CommOp op);
+std::string bench_type_name(DType dtype);
 
 // Runs on the ranks of an engine; rank 0 prints. Throws RunError when an element was wrong.
 void bench_comm_engine(const CommBench& bench);

@@ -23,24 +23,6 @@ bool reduces(CommOp op) {
   return op == CommOp::kAllReduce || op == CommOp::kReduceScatter;
 }
 
-std::string type_name(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return "float";
-    case DType::kBF16:
-      return "bfloat16";
-    case DType::kF16:
-      return "half";
-    case DType::kF64:
-      return "double";
-    case DType::kI32:
-    case DType::kI64:
-    case DType::kU8:
-      break;
-  }
-  return std::string(name_of(dtype));
-}
-
 // What rank 0 prints.
 class Report {
  public:
@@ -65,7 +47,7 @@ class Report {
   }
 
   void add(const CommBenchRow& row) {
-    const std::string type = type_name(bench_.options.dtype);
+    const std::string type = bench_type_name(bench_.options.dtype);
     fmt::print(out_, "{:>13} {:>12} {:>8} {:>7} {:>5}", row.bytes, row.count, type, redop_, root_);
     rows_.push_back({{"size", row.bytes},
                      {"count", row.count},
@@ -181,7 +163,7 @@ void bench_mpi(const CommBench& bench) {
   if (native && reduces(o.op) && (o.dtype == DType::kBF16 || o.dtype == DType::kF16)) {
     throw_user_error(
         "--type {} over mpi-native: MPI does not add 16-bit floating-point numbers; use --engine mpi",
-        type_name(o.dtype));
+        bench_type_name(o.dtype));
   }
   const std::optional<WorkerEnvironment> environment = worker_environment();
   if (!environment) {

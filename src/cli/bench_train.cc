@@ -14,10 +14,10 @@
 #include "base/stopwatch.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "comm/agreement.h"
 #include "model/flops.h"
 #include "telemetry/peak.h"
 #include "telemetry/units.h"
-#include "train/agreement.h"
 #include "train/assembly.h"
 #include "train/step.h"
 #include "train/vocabulary.h"
@@ -118,7 +118,7 @@ nlohmann::json measure(const Arguments& arguments, const Config& config, World& 
   const DType dtype = config.precision.compute;
   const bool given = arguments.peak_tflops > 0.0;
   const auto measured_peak = [&] {
-    return sum_of_ranks(*assembly.groups.control, quick_peak_tflops(dtype, threads));
+    return sum_of_ranks(*assembly.groups.control, quick_peak_tflops(dtype, threads), Traffic::kOther);
   };
   // The peak before and after, so that a machine whose speed drifts is not flattered.
   double peak = given ? arguments.peak_tflops : measured_peak();

@@ -1,4 +1,4 @@
-#include "train/agreement.h"
+#include "comm/agreement.h"
 
 namespace meshtrain {
 
@@ -16,12 +16,6 @@ std::string text_of_first(Communicator& ranks, const std::string& text) {
   result.resize(static_cast<std::size_t>(length));
   ranks.broadcast(Tensor(result.data(), DType::kU8, {length}), 0, Traffic::kOther);
   return result;
-}
-
-double sum_of_ranks(Communicator& ranks, double value) {
-  const Tensor tensor(&value, DType::kF64, {1});
-  ranks.all_reduce(tensor, tensor, ReduceOp::kSum, Traffic::kOther);
-  return value;
 }
 
 }  // namespace meshtrain

@@ -37,12 +37,19 @@ class World {
   // name and list are apart.
   virtual std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks) = 0;
 
+  // The group of all ranks: called by every rank.
+  std::unique_ptr<Communicator> everyone(const std::string& name);
+
   // The device of this rank. Where the engine has shared memory, blocks of the categories parameters,
   // gradients and communication lie in it: collectives on them need no copies.
   virtual std::unique_ptr<Device> make_device() = 0;
 
   // Makes every rank that communicates, now or later, throw CommError with this reason. Any thread.
   virtual void abort(const std::string& reason) noexcept = 0;
+
+ protected:
+  // This rank's place in the list of a group, in which it must be.
+  int place_in(const std::vector<int>& ranks) const;
 };
 
 }  // namespace meshtrain

@@ -22,9 +22,6 @@ class Ddp final : public GradSync {
   bool begin_gradients(int unit) override { return gradients_.begin(unit); }
   void end_gradients(int unit) override { gradients_.end(unit); }
   void finish_gradients() override { gradients_.finish(); }
-  void publish_weights(int /*unit*/, Traffic /*traffic*/) override {}
-  void begin_evaluation() override {}
-  void settle() override { parts_.queue.wait_all(); }
 
  private:
   // The units of a bucket are neighbours in the flat layout: one message.

@@ -51,13 +51,11 @@ class GradSync : public UnitHooks {
   // After the last: the store's owned gradients are the sum over ranks and micro-batches.
   virtual void finish_gradients() = 0;
   // The unit's owned weights have new values: makes them those of every rank, at the latest when the unit is
-  // acquired next.
-  virtual void publish_weights(int unit, Traffic traffic) = 0;
+  // acquired next. Nothing is to do where each rank owns all, or units are gathered at each use.
+  virtual void publish_weights(int /*unit*/, Traffic /*traffic*/) {}
 
   // Before the model is evaluated on some micro-batch: calls of acquire follow evaluation_order.
-  virtual void begin_evaluation() = 0;
-  // Returns when nothing is under way any more.
-  virtual void settle() = 0;
+  virtual void begin_evaluation() {}
 
   // Bytes that the pool of whole units held at most, of its capacity. 0 where there is none.
   virtual std::int64_t transient_peak() const { return 0; }

@@ -1,8 +1,10 @@
 #include "gradsync/gradient_norm.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "comm/agreement.h"
 #include "ops/square_sum.h"
 
 namespace meshtrain {
@@ -17,10 +19,6 @@ void append(Nodes& to, const Nodes& more) {
 std::size_t node_count(const ParamStore& store, int unit, int part) {
   const std::int64_t elements = store.owned_elements(unit);
   return ops::square_node_cover(elements * part, elements).size();
-}
-
-Tensor bytes_of(Nodes& nodes) {
-  return Tensor(nodes.data(), DType::kU8, {static_cast<std::int64_t>(nodes.size() * sizeof(ops::SquareNode))});
 }
 
 }  // namespace
@@ -43,12 +41,9 @@ double gradient_square_sum(Stream& stream, const ParamStore& store, Communicator
     }
     longest = std::max(longest, total);
   }
-  Nodes all = own;
-  if (parts > 1) {
-    own.resize(longest);
-    all.resize(longest * static_cast<std::size_t>(parts));
-    owners.all_gather(bytes_of(own), bytes_of(all));
-  }
+  own.resize(longest);
+  const Nodes all =
+      parts > 1 ? gather_from_ranks<ops::SquareNode>(owners, own, Traffic::kControl) : std::move(own);
   double sum = 0.0;
   std::vector<std::size_t> next(static_cast<std::size_t>(parts));
   for (std::size_t part = 0; part < next.size(); ++part) next[part] = part * longest;

@@ -1,6 +1,5 @@
 #include "gradsync/leaf_tree.h"
 
-#include <algorithm>
 #include <bit>
 
 #include "base/error.h"
@@ -12,12 +11,6 @@ namespace {
 
 bool power_of_two(int ranks) {
   return std::has_single_bit(static_cast<unsigned>(ranks));
-}
-
-std::int64_t largest_unit(const ParamStore& store) {
-  std::int64_t elements = 0;
-  for (const Unit& unit : store.units()) elements = std::max(elements, unit.elements);
-  return elements;
 }
 
 }  // namespace
@@ -32,7 +25,7 @@ LeafTree::LeafTree(Device& device, const ParamStore& store, Communicator& ranks,
   const std::int64_t part = store.flat_elements() / ranks.size() * size_of(DType::kF32);
   levels_ = device.allocate(part * (owned_top ? top_ : top_ + 1), MemoryCategory::kCommunication);
   if (!power_of_two(ranks.size())) {
-    leaves_ = device.allocate(largest_unit(store) * size_of(DType::kF32), MemoryCategory::kCommunication);
+    leaves_ = device.allocate(store.largest_unit() * size_of(DType::kF32), MemoryCategory::kCommunication);
   }
 }
 

@@ -51,9 +51,7 @@ float expected_sum(std::int64_t leaves, int unit, std::int64_t i) {
 std::vector<std::string> check_rank(World& world, std::int64_t steps, bool owned_top) {
   std::vector<std::string> failures;
   const int ranks = world.size();
-  std::vector<int> all;
-  for (int r = 0; r < ranks; ++r) all.push_back(r);
-  const std::unique_ptr<Communicator> group = world.group("dp", all);
+  const std::unique_ptr<Communicator> group = world.everyone("dp");
   const std::unique_ptr<Device> device = world.make_device();
   Stream stream(*device, 1);
   ParamStore store(ranks);
@@ -105,9 +103,7 @@ TEST(GradientNorm, HasTheSameBitsForAnyNumberOfParts) {
   for (const int ranks : {1, 2, 3, 4, 7, 8}) {
     std::vector<double> sums(static_cast<std::size_t>(ranks));
     const auto failures = testing::run_threads(ranks, {}, [&](World& world) {
-      std::vector<int> all;
-      for (int r = 0; r < ranks; ++r) all.push_back(r);
-      const std::unique_ptr<Communicator> group = world.group("dp", all);
+      const std::unique_ptr<Communicator> group = world.everyone("dp");
       const std::unique_ptr<Device> device = world.make_device();
       Stream stream(*device, 1);
       ParamStore store(ranks);

@@ -26,8 +26,6 @@ class Zero1 final : public GradSync {
   void end_gradients(int unit) override { gradients_.end(unit); }
   void finish_gradients() override { gradients_.finish(); }
   void publish_weights(int unit, Traffic traffic) override { weights_.publish(unit, traffic); }
-  void begin_evaluation() override {}
-  void settle() override { parts_.queue.wait_all(); }
 
  private:
   void reduce(const std::vector<int>& units) {

@@ -23,8 +23,6 @@ class Zero2 final : public GradSync {
   void end_gradients(int unit) override { gradients_.end(unit); }
   void finish_gradients() override { gradients_.finish(); }
   void publish_weights(int unit, Traffic traffic) override { weights_.publish(unit, traffic); }
-  void begin_evaluation() override {}
-  void settle() override { parts_.queue.wait_all(); }
 
   std::int64_t transient_peak() const override { return pool_.peak(); }
   std::int64_t transient_capacity() const override { return pool_.capacity(); }

@@ -50,8 +50,6 @@ class Zero3 final : public GradSync {
   }
   void end_gradients(int unit) override { gradients_.end(unit); }
   void finish_gradients() override { gradients_.finish(); }
-  void publish_weights(int /*unit*/, Traffic /*traffic*/) override {}
-  void settle() override { parts_.queue.wait_all(); }
 
   std::int64_t transient_peak() const override { return pool_.peak(); }
   std::int64_t transient_capacity() const override { return pool_.capacity(); }

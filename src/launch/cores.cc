@@ -7,13 +7,13 @@
 #include <array>
 #include <cstdint>
 #include <fstream>
-#include <numeric>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "comm/agreement.h"
 #include "train/threads.h"
 
 namespace meshtrain {
@@ -101,14 +101,10 @@ int take_cores(std::span<const int> cores, int share, int shares) {
 
 int take_cores(World& world) {
   const std::vector<int> cores = available_cores();
-  std::vector<std::uint8_t> mine = place_of(cores);
+  const std::vector<std::uint8_t> mine = place_of(cores);
   const auto bytes = static_cast<std::int64_t>(mine.size());
-  std::vector<std::uint8_t> all(mine.size() * static_cast<std::size_t>(world.size()));
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  world.group("cores", ranks)
-      ->all_gather(Tensor(mine.data(), DType::kU8, {bytes}),
-                   Tensor(all.data(), DType::kU8, {bytes * world.size()}));
+  const std::vector<std::uint8_t> all =
+      gather_from_ranks<std::uint8_t>(*world.everyone("cores"), mine, Traffic::kControl);
   int share = 0;
   int shares = 0;
   for (int rank = 0; rank < world.size(); ++rank) {

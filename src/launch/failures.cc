@@ -26,6 +26,10 @@ RankFailure describe_failure(int rank, const std::exception_ptr& failure) {
   }
 }
 
+std::string reason_for_others(const RankFailure& failure) {
+  return fmt::format("rank {} failed: {}", failure.rank, failure.message);
+}
+
 const RankFailure& cause_of(const std::vector<RankFailure>& failures) {
   check(!failures.empty(), "the cause of no failure");
   const auto cause = std::find_if(failures.begin(), failures.end(),

@@ -23,6 +23,9 @@ struct RankFailure {
   int signal = 0;  // kEnded: what killed it, if a signal did
 };
 
+// What the other ranks are told.
+std::string reason_for_others(const RankFailure& failure);
+
 RankFailure describe_failure(int rank, const std::exception_ptr& failure);
 
 // The failure that caused the others: the first that is no CommError, else the first. `failures`: in the order

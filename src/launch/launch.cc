@@ -59,8 +59,7 @@ void run_as_worker(const WorkerEnvironment& environment, const std::string& engi
   try {
     body(*world, take_cores(*world));
   } catch (...) {
-    const RankFailure failure = describe_failure(environment.rank, std::current_exception());
-    world->abort(fmt::format("rank {} failed: {}", failure.rank, failure.message));
+    world->abort(reason_for_others(describe_failure(environment.rank, std::current_exception())));
     throw;
   }
 }

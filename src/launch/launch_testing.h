@@ -15,7 +15,6 @@
 #include <functional>
 #include <memory>
 #include <new>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -74,9 +73,7 @@ inline bool is_gone(pid_t process) {
 
 // The communicator of all ranks.
 inline std::unique_ptr<Communicator> everyone(World& world) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return world.group("all", ranks);
+  return world.everyone("all");
 }
 
 class ForkedProgram {

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/utf8_prefix.h"
 
 namespace meshtrain {
 namespace {
@@ -19,13 +20,6 @@ enum class State : std::uint32_t { kRunning, kSucceeded, kFailed };
 static_assert(std::atomic<State>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 constexpr std::size_t kMessageBytes = 8192;
-
-// At most `most` bytes, cut where a UTF-8 character begins.
-std::string_view shortened(std::string_view text, std::size_t most) {
-  if (text.size() <= most) return text;
-  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;
-  return text.substr(0, most);
-}
 
 }  // namespace
 
@@ -63,7 +57,7 @@ void RankStatuses::set_succeeded(int rank) noexcept {
 
 void RankStatuses::set_failed(const RankFailure& failure) noexcept {
   Slot& slot = slots_[static_cast<std::size_t>(failure.rank)];
-  const std::string_view message = shortened(failure.message, kMessageBytes);
+  const std::string_view message = utf8_prefix(failure.message, kMessageBytes);
   std::memcpy(slot.message.data(), message.data(), message.size());
   slot.length = static_cast<std::uint32_t>(message.size());
   slot.kind = failure.kind;

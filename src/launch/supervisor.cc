@@ -194,7 +194,7 @@ class Supervisor {
   int fail(int rank) {
     const RankFailure failure = describe_failure(rank, std::current_exception());
     statuses_.set_failed(failure);
-    area_->abort(fmt::format("rank {} failed: {}", rank, failure.message));
+    area_->abort(reason_for_others(failure));
     return failure.kind == FailureKind::kUser ? 2 : EXIT_FAILURE;
   }
 
@@ -252,7 +252,7 @@ class Supervisor {
                                          left ? 0 : WTERMSIG(status)});
     }
     if (stage_ != Stage::kRunning) return;
-    area_->abort(fmt::format("rank {} failed: {}", rank, failures_.back().second.message));
+    area_->abort(reason_for_others(failures_.back().second));
     enter(Stage::kAborted);
   }
 

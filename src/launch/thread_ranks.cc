@@ -66,7 +66,7 @@ class ThreadRanks {
       const std::lock_guard lock(mutex_);
       failures_.push_back(failure);
     }
-    area_->abort(fmt::format("rank {} failed: {}", failure.rank, failure.message));
+    area_->abort(reason_for_others(failure));
   }
 
   const LaunchOptions& options_;

@@ -1,6 +1,7 @@
 #include "params/param_store.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/philox.h"
@@ -154,6 +155,12 @@ std::int64_t ParamStore::count() const {
   std::int64_t total = 0;
   for (const Param& param : params_) total += param.numel();
   return total;
+}
+
+std::int64_t ParamStore::largest_unit() const {
+  std::int64_t elements = 0;
+  for (const Unit& unit : units_) elements = std::max(elements, unit.elements);
+  return elements;
 }
 
 std::int64_t ParamStore::count_of_unit(int unit) const {

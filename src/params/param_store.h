@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -135,6 +134,8 @@ class ParamStore {
   std::int64_t count() const;
   // Elements of the flat layout, padding included.
   std::int64_t flat_elements() const { return units_.empty() ? 0 : units_.back().end(); }
+  // Elements of the largest unit, padding included.
+  std::int64_t largest_unit() const;
   // Elements of unit `unit`'s parameters, without padding.
   std::int64_t count_of_unit(int unit) const;
 

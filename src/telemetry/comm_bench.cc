@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <vector>
 
 #include "base/median.h"
 #include "base/stopwatch.h"
+#include "comm/agreement.h"
 #include "telemetry/comm_bench_values.h"
 
 namespace meshtrain {
@@ -36,11 +36,8 @@ class Bench {
         options_(options),
         device_(world.make_device()),
         in_(device_->allocate(buffer_bytes(options, world.size()), MemoryCategory::kCommunication)),
-        out_(device_->allocate(buffer_bytes(options, world.size()), MemoryCategory::kCommunication)) {
-    std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    comm_ = world.group("bench", ranks);
-  }
+        out_(device_->allocate(buffer_bytes(options, world.size()), MemoryCategory::kCommunication)),
+        comm_(world.everyone("bench")) {}
 
   CommBenchRow measure(std::int64_t bytes) {
     CommBenchRow row;
@@ -136,8 +133,9 @@ class Bench {
     fill_with_bench_values(t.in, rank());
     run(t);
     const CommCall call{.op = options_.op, .dtype = options_.dtype, .reduce = options_.reduce};
-    timing.wrong = sum_over_ranks(
-        count_wrong(t.out, call, ranks(), [&](std::int64_t i) { return source_of(i, row.count); }));
+    const std::int64_t wrong =
+        count_wrong(t.out, call, ranks(), [&](std::int64_t i) { return source_of(i, row.count); });
+    timing.wrong = sum_of_ranks(*comm_, wrong, Traffic::kControl);
     return timing;
   }
 
@@ -153,12 +151,6 @@ class Bench {
     const Tensor times(seconds.data(), DType::kF64, {options_.iterations});
     comm_->all_reduce(times, times, ReduceOp::kMax);
     return median(seconds);
-  }
-
-  std::int64_t sum_over_ranks(std::int64_t value) {
-    const Tensor tensor(&value, DType::kI64, {1});
-    comm_->all_reduce(tensor, tensor, ReduceOp::kSum);
-    return value;
   }
 
   World& world_;

@@ -75,7 +75,9 @@ class Assembly {
   MemoryUse planned_memory() const;
   // The same, arenas as far as they were filled so far.
   MemoryUse peak_memory() const;
-  // What this rank sent so far; nothing must be under way.
+  // Returns when no communication is under way any more.
+  void settle() { queue_.wait_all(); }
+  // What this rank sent so far, once it is settled.
   CommStats sent() const { return groups.control->stats() + groups.dp->stats(); }
 
   RankGroups groups;

@@ -71,7 +71,7 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
     throw_user_error("{} holds the state of optimizer {}, and optimizer.name is \"{}\"; set it back to go on",
                      checkpoint.path(), saved, assembly.optimizer->name());
   }
-  assembly.sync->settle();  // nothing reads what is about to change
+  assembly.settle();  // nothing reads what is about to change
   const StateDestinations here = destinations_in(assembly);
   read_tensors(checkpoint.model(), here.model);
   read_tensors(checkpoint.optimizer(), here.optimizer);

@@ -6,6 +6,7 @@
 #include <numbers>
 #include <optional>
 
+#include "comm/agreement.h"
 #include "ops/cross_entropy.h"
 
 namespace meshtrain {
@@ -48,13 +49,7 @@ Part evaluate_part(const EvaluationData& data, std::int64_t index,
 
 std::vector<Part> of_all_ranks(Communicator* ranks, const Part& own) {
   if (ranks == nullptr) return {own};
-  std::vector<Part> all(static_cast<std::size_t>(ranks->size()));
-  const auto bytes = [](Part* parts, std::size_t count) {
-    return Tensor(parts, DType::kU8, {static_cast<std::int64_t>(count * sizeof(Part))});
-  };
-  Part mine = own;
-  ranks->all_gather(bytes(&mine, 1), bytes(all.data(), all.size()), Traffic::kEvaluation);
-  return all;
+  return gather_from_ranks<Part>(*ranks, {&own, 1}, Traffic::kEvaluation);
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "train/mesh.h"
 
-#include <numeric>
-
 #include "base/error.h"
 #include "train/config_validate.h"
 
@@ -10,12 +8,6 @@ namespace {
 
 std::int64_t ranks_beside_dp(const MeshConfig& mesh) {
   return mesh.tp * mesh.cp * mesh.pp;
-}
-
-std::vector<int> all_ranks(int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
 }
 
 }  // namespace
@@ -51,7 +43,7 @@ WorldOptions world_options(const Config& config) {
 RankGroups::RankGroups(const Config& config, World& world)
     : mesh({{"tp", config.mesh.tp}, {"cp", config.mesh.cp}, {"dp", config.mesh.dp}, {"pp", config.mesh.pp}},
            world.rank(), world.size()),
-      control(world.group("control", all_ranks(world.size()))),
+      control(world.everyone("control")),
       dp(mesh.group(world, {"dp"})) {}
 
 }  // namespace meshtrain

@@ -8,10 +8,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/stopwatch.h"
+#include "comm/agreement.h"
 #include "data/tokenizer.h"
 #include "model/flops.h"
 #include "telemetry/peak.h"
-#include "train/agreement.h"
 #include "train/assembly.h"
 #include "train/checkpointing.h"
 #include "train/evaluation.h"
@@ -40,7 +40,7 @@ class Run {
     const RunStart start = begin();
     if (output_) output_->open(start);
     peak_tflops_ = config_.machine.peak_tflops;
-    if (peak_tflops_ < 0.0) peak_tflops_ = sum_of_ranks(control_, peak_of_this_rank());
+    if (peak_tflops_ < 0.0) peak_tflops_ = sum_of_ranks(control_, peak_of_this_rank(), Traffic::kOther);
     if (output_) output_->begin(peak_tflops_);
   }
 
@@ -208,7 +208,7 @@ class Run {
   }
 
   void write_summary() {
-    assembly_.sync->settle();
+    assembly_.settle();
     const std::vector<RankSummary> ranks = summaries_of_ranks(assembly_);
     if (!output_) return;
     const double seconds = watch_.seconds();

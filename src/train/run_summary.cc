@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "comm/agreement.h"
 #include "model/flops.h"
 #include "telemetry/units.h"
 
@@ -34,15 +35,8 @@ nlohmann::json to_json(const std::vector<RankSummary>& ranks) {
 }  // namespace
 
 std::vector<RankSummary> summaries_of_ranks(Assembly& assembly) {
-  static_assert(std::is_trivially_copyable_v<RankSummary>);
-  Communicator& ranks = *assembly.groups.control;
-  RankSummary own = {.memory = assembly.peak_memory(), .sent = assembly.sent()};
-  std::vector<RankSummary> all(static_cast<std::size_t>(ranks.size()));
-  const auto bytes = [](RankSummary* summaries, std::size_t count) {
-    return Tensor(summaries, DType::kU8, {static_cast<std::int64_t>(count * sizeof(RankSummary))});
-  };
-  ranks.all_gather(bytes(&own, 1), bytes(all.data(), all.size()), Traffic::kOther);
-  return all;
+  const RankSummary own = {.memory = assembly.peak_memory(), .sent = assembly.sent()};
+  return gather_from_ranks<RankSummary>(*assembly.groups.control, {&own, 1}, Traffic::kOther);
 }
 
 std::string to_json_text(const RunSummary& summary) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/stopwatch.h"
+#include "comm/agreement.h"
 #include "gradsync/gradient_norm.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
@@ -29,12 +30,6 @@ Transformer::MicroBatch load_micro_batch(Stream& stream, BatchShape shape, const
   micro.tokens = tokens;
   micro.targets = targets;
   return micro;
-}
-
-std::int64_t sum_over_ranks(Communicator& ranks, std::int64_t value) {
-  const Tensor tensor(&value, DType::kI64, {1});
-  ranks.all_reduce(tensor, tensor, ReduceOp::kSum);
-  return value;
 }
 
 // Gradients of the global batch's mean loss times `loss_scale`, in the store's owned gradients. Returns the sum
@@ -99,7 +94,7 @@ StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std
   StepResult result;
   Communicator& control = *assembly.groups.control;
   const double loss_scale = assembly.loss_scaler ? assembly.loss_scaler->scale() : 1.0;
-  result.unmasked_tokens = sum_over_ranks(control, count_unmasked(batch.targets));
+  result.unmasked_tokens = sum_of_ranks(control, count_unmasked(batch.targets), Traffic::kControl);
   std::vector<double> losses = compute_gradients(assembly, batch, loss_scale, result);
   gather_losses(control, std::move(losses), wishes_to_stop(), result);
 

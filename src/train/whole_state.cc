@@ -1,6 +1,5 @@
 #include "train/whole_state.h"
 
-#include <algorithm>
 #include <string_view>
 
 namespace meshtrain {
@@ -53,7 +52,7 @@ const void* WholeState::place(const Param& param, std::size_t index) {
 }
 
 WholeState::WholeState(Assembly& assembly) : assembly_(assembly) {
-  assembly.sync->settle();
+  assembly.settle();
   const auto names = assembly.optimizer->state_names();
   masters_.tensors.resize(1);
   states_.tensors.resize(names.size());
@@ -79,9 +78,7 @@ WholeState::WholeState(Assembly& assembly) : assembly_(assembly) {
 
 std::int64_t WholeState::buffer_bytes(const ParamStore& params, std::size_t states) {
   if (params.sharding().parts == 1) return 0;
-  std::int64_t largest = 0;
-  for (const Unit& unit : params.units()) largest = std::max(largest, unit.elements);
-  return largest * size_of(DType::kF32) * static_cast<std::int64_t>(1 + states);
+  return params.largest_unit() * size_of(DType::kF32) * static_cast<std::int64_t>(1 + states);
 }
 
 StateDestinations destinations_in(const Assembly& assembly) {

@@ -1,7 +1,6 @@
 #include "comm/mpi/communicator.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
@@ -18,10 +17,6 @@ constexpr std::int64_t kSmallestPiece = std::int64_t{64} << 10U;
 
 std::byte* bytes_of(const Tensor& tensor) {
   return static_cast<std::byte*>(tensor.raw());
-}
-
-void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
 std::span<const std::byte> span_of(const std::byte* data, std::int64_t bytes) {
@@ -192,7 +187,7 @@ void OwnCommunicator::do_broadcast(const CommCall& call, const Tensor& data) {
   meet(call, [&](int) { return span_of(bytes_of(data), root && small ? data.bytes() : 0); });
   if (size() == 1) return;
   if (small) {
-    if (!root) copy_bytes(bytes_of(data), incoming(call.root).payload.data(), data.bytes());
+    if (!root) copy_bytes(incoming(call.root).payload.data(), bytes_of(data), data.bytes());
     return;
   }
   const Pieces pieces = pieces_of(data);
@@ -230,10 +225,10 @@ void OwnCommunicator::do_all_gather(const CommCall& call, const Tensor& in, cons
   const Pieces pieces = pieces_of(out);
   const bool small = in.bytes() <= Opening::kPayload;
   meet(call, [&](int) { return span_of(bytes_of(in), small ? in.bytes() : 0); });
-  copy_bytes(bytes_of(out) + pieces.offset(rank()), bytes_of(in), in.bytes());
+  copy_bytes(bytes_of(in), bytes_of(out) + pieces.offset(rank()), in.bytes());
   if (!small) return gather_pieces(call, bytes_of(out), pieces, -1);
   each_peer([&](int peer) {
-    copy_bytes(bytes_of(out) + pieces.offset(peer), incoming(peer).payload.data(), in.bytes());
+    copy_bytes(incoming(peer).payload.data(), bytes_of(out) + pieces.offset(peer), in.bytes());
   });
 }
 
@@ -268,7 +263,7 @@ void OwnCommunicator::do_all_to_all(const CommCall& call, const Tensor& in,
   each_peer([&](int peer) {
     const Part& part = from[static_cast<std::size_t>(peer)];
     if (part.small()) {
-      copy_bytes(part.data, incoming(peer).payload.data(), part.bytes);
+      copy_bytes(incoming(peer).payload.data(), part.data, part.bytes);
     } else {
       receive_data(requests, part.data, part.bytes, peer);
     }
@@ -278,7 +273,7 @@ void OwnCommunicator::do_all_to_all(const CommCall& call, const Tensor& in,
     if (!part.small()) send_data(requests, part.data, part.bytes, peer);
   });
   const auto self = static_cast<std::size_t>(rank());
-  copy_bytes(from[self].data, to[self].data, to[self].bytes);
+  copy_bytes(to[self].data, from[self].data, to[self].bytes);
   wait_for_data(requests, call);
 }
 

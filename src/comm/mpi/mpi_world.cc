@@ -1,7 +1,5 @@
-#include <algorithm>
 #include <exception>
 
-#include "base/error.h"
 #include "comm/engines.h"
 #include "comm/mpi/communicator.h"
 #include "comm/mpi/native_communicator.h"
@@ -30,10 +28,8 @@ class MpiWorld final : public World {
   int local_size() const override { return session_.local_size(); }
 
   std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks) override {
-    const auto self = std::find(ranks.begin(), ranks.end(), rank());
-    check(self != ranks.end(), "a rank creates the groups that it is in");
+    const int rank_in_group = place_in(ranks);
     const int tag = session_.agree_on_tag(name, ranks);
-    const int rank_in_group = static_cast<int>(self - ranks.begin());
     if (collectives_ == MpiCollectives::kNative) {
       return std::make_unique<mpi::NativeCommunicator>(session_, name, ranks, rank_in_group, tag);
     }

@@ -156,37 +156,37 @@ int Session::agree_on_tag(const std::string& name, const std::vector<int>& ranks
   return tag;
 }
 
-void Session::take_hellos() {
+template <class Message, class Take>
+void Session::take_all(int tag, const Take& take) {
   for (;;) {
     int found = 0;
     MPI_Message message = MPI_MESSAGE_NULL;
     MPI_Status status{};
-    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, kHelloTag, control_, &found, &message, &status), "MPI_Improbe");
+    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, tag, control_, &found, &message, &status), "MPI_Improbe");
     if (found == 0) return;
-    Hello hello;
-    check_mpi(MPI_Mrecv(&hello, sizeof hello, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
-    const std::lock_guard lock(mutex_);
-    hellos_[{status.MPI_SOURCE, hello.key}] = hello.tag;
+    Message content;
+    check_mpi(MPI_Mrecv(&content, sizeof content, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
+    take(status.MPI_SOURCE, content);
   }
 }
 
+void Session::take_hellos() {
+  take_all<Hello>(kHelloTag, [this](int source, const Hello& hello) {
+    const std::lock_guard lock(mutex_);
+    hellos_[{source, hello.key}] = hello.tag;
+  });
+}
+
 void Session::take_notices() {
-  for (;;) {
-    int found = 0;
-    MPI_Message message = MPI_MESSAGE_NULL;
-    MPI_Status status{};
-    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, kNoticeTag, control_, &found, &message, &status), "MPI_Improbe");
-    if (found == 0) return;
-    Notice notice;
-    check_mpi(MPI_Mrecv(&notice, sizeof notice, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
+  take_all<Notice>(kNoticeTag, [this](int source, const Notice& notice) {
     if (notice.kind == Notice::Kind::kFailed) {
-      record_failure(fmt::format("rank {} reports: {}", status.MPI_SOURCE, notice.reason.data()));
-    } else {
-      const std::lock_guard lock(mutex_);
-      left_[status.MPI_SOURCE] = Clock::now();
-      left_count_ = static_cast<int>(left_.size());
+      record_failure(fmt::format("rank {} reports: {}", source, notice.reason.data()));
+      return;
     }
-  }
+    const std::lock_guard lock(mutex_);
+    left_[source] = Clock::now();
+    left_count_ = static_cast<int>(left_.size());
+  });
 }
 
 // Small enough to leave at once; what does not is of no use any more.

@@ -71,6 +71,9 @@ class Session {
   struct Notice;
 
   void tell_all(const Notice& notice);
+  // take(source, message) of every message of this tag that is here.
+  template <class Message, class Take>
+  void take_all(int tag, const Take& take);
   void take_notices();
   void take_hellos();
   std::vector<int> gone_among(const std::vector<int>& ranks) const;

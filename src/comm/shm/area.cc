@@ -1,7 +1,6 @@
 #include "comm/shm/area.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -16,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/cores.h"
 #include "base/round_up.h"
 #include "comm/shm/group_block.h"
 #include "comm/shm/wait.h"
@@ -24,7 +24,7 @@
 namespace meshtrain::shm {
 namespace {
 
-constexpr std::uint64_t kStatesBegin = (sizeof(AreaHeader) + kPage - 1) / kPage * kPage;
+constexpr std::uint64_t kStatesBegin = round_up(sizeof(AreaHeader), kPage);
 constexpr std::uint64_t kRegistryBegin = kStatesBegin + kMaxRanks * sizeof(RankState);
 constexpr std::uint64_t kBlocksBegin = kRegistryBegin + kMaxGroups * sizeof(Registered);
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
@@ -189,11 +189,9 @@ void Area::enter(int rank) {
   if (!state_of(rank).status.compare_exchange_strong(absent, RankStatus::kJoined)) {
     throw_user_error("rank {} joined twice", rank);
   }
-  cpu_set_t usable;
-  CPU_ZERO(&usable);
-  sched_getaffinity(0, sizeof(usable), &usable);
-  for (std::size_t core = 0; core < 64 * header().cores.size(); ++core) {
-    if (CPU_ISSET(core, &usable)) header().cores[core / 64].fetch_or(std::uint64_t{1} << core % 64);
+  for (const int core : available_cores()) {
+    const auto word = static_cast<std::size_t>(core / 64);
+    if (word < header().cores.size()) header().cores[word].fetch_or(std::uint64_t{1} << core % 64);
   }
 }
 

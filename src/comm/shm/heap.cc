@@ -19,7 +19,7 @@ std::uint64_t length_of(std::int64_t bytes) {
 
 // Blocks that large pages may carry begin on one.
 std::uint64_t aligned(std::uint64_t offset, std::uint64_t length) {
-  return length < kHugePage ? offset : (offset + kHugePage - 1) / kHugePage * kHugePage;
+  return length < kHugePage ? offset : static_cast<std::uint64_t>(round_up(offset, kHugePage));
 }
 
 }  // namespace

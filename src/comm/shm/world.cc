@@ -53,8 +53,7 @@ std::uint64_t ShmWorld::key_of(const std::string& name, const std::vector<int>& 
 }
 
 std::unique_ptr<Communicator> ShmWorld::group(const std::string& name, const std::vector<int>& ranks) {
-  const auto self = std::find(ranks.begin(), ranks.end(), rank_);
-  check(self != ranks.end(), "a rank creates the groups that it is in");
+  const int place = place_in(ranks);
   std::vector<int> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
   check(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() && sorted.front() >= 0 &&
@@ -63,8 +62,7 @@ std::unique_ptr<Communicator> ShmWorld::group(const std::string& name, const std
   area_->throw_if_failed();
   const std::uint64_t offset = area_->block_of(
       key_of(name, ranks), GroupBlock::bytes(static_cast<int>(ranks.size()), !area_->of_threads()), options_);
-  return std::make_unique<ShmCommunicator>(area_, offset, name, ranks, static_cast<int>(self - ranks.begin()),
-                                           options_);
+  return std::make_unique<ShmCommunicator>(area_, offset, name, ranks, place, options_);
 }
 
 }  // namespace

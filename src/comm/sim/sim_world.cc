@@ -1,7 +1,4 @@
 // The engine of plans: whatever is called is counted by the base class, and nothing moves.
-#include <algorithm>
-
-#include "base/error.h"
 #include "comm/engines.h"
 
 namespace meshtrain {
@@ -32,9 +29,7 @@ class SimWorld final : public World {
   int size() const override { return size_; }
   int local_size() const override { return 1; }
   std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks) override {
-    const auto self = std::find(ranks.begin(), ranks.end(), rank_);
-    check(self != ranks.end(), "a rank creates the groups that it is in");
-    return std::make_unique<SimCommunicator>(name, ranks, static_cast<int>(self - ranks.begin()));
+    return std::make_unique<SimCommunicator>(name, ranks, place_in(ranks));
   }
   std::unique_ptr<Device> make_device() override { return make_sim_device(); }
   void abort(const std::string& /*reason*/) noexcept override {}

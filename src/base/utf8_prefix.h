@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace meshtrain {
+
+// At most `most` bytes of `text`, cut where a UTF-8 character begins.
+inline std::string_view utf8_prefix(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0U) == 0x80) --most;
+  return text.substr(0, most);
+}
+
+}  // namespace meshtrain
