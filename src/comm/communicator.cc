@@ -25,8 +25,8 @@ std::string_view name_of(ReduceOp op) {
 }
 
 std::string_view name_of(Traffic traffic) {
-  constexpr std::array<std::string_view, kTrafficKinds> kNames = {"gradients", "parameters", "control",
-                                                                  "evaluation", "other"};
+  constexpr std::array<std::string_view, kTrafficKinds> kNames = {
+      "gradients", "parameters", "tensor", "pipeline", "control", "evaluation", "other"};
   return kNames[static_cast<std::size_t>(traffic)];
 }
 

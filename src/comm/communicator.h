@@ -46,11 +46,13 @@ std::string_view name_of(ReduceOp op);
 enum class Traffic : std::uint8_t {
   kGradients,
   kParameters,  // of training steps
+  kTensor,      // within layers, between tensor-parallel ranks
+  kPipeline,    // between stages
   kControl,     // token counts, losses, norms
   kEvaluation,
   kOther,  // starting, stopping, checkpoints, summaries
 };
-inline constexpr std::size_t kTrafficKinds = 5;
+inline constexpr std::size_t kTrafficKinds = 7;
 std::string_view name_of(Traffic traffic);
 
 struct CommStats {

@@ -3,7 +3,8 @@
 // Every layer has three methods: forward; backward_input, the gradient of its input; backward_weight,
 // the gradient of its weights. The last may run later than the second. Gradients of weights
 // accumulate over micro-batches; gradients of activations overwrite. Activations are [tokens, ..]
-// with tokens = batch·seq, in batch order.
+// with tokens = batch·seq, in batch order; between layers they have the outer layout of
+// shard/tensor/tensor_group.h, which is the same where a rank has the layers for itself.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "device/arena.h"
 #include "device/stream.h"
 #include "params/unit_hooks.h"
+#include "shard/tensor/tensor_group.h"
 
 namespace meshtrain {
 
@@ -18,7 +20,9 @@ struct Context {
   Stream& stream;
   Arena& saved;  // what forward keeps for the backward pass
   Arena& work;   // temporaries, released by the scope that made them
+  Arena& kept;   // what backward_input leaves for backward_weight; may be `work`
   UnitHooks& units;
+  const TensorGroup& tensor;
   // What UnitHooks::begin_gradients said of the unit whose layers run: gradients add to what is there.
   bool accumulate = false;
 };

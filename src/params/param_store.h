@@ -14,6 +14,7 @@
 #include "device/device.h"
 #include "device/stream.h"
 #include "device/tensor.h"
+#include "params/slice.h"
 
 namespace meshtrain {
 
@@ -21,10 +22,13 @@ enum class Init : std::uint8_t { kZeros, kOnes, kNormal };
 
 struct ParamDecl {
   std::string name;
-  Shape shape;
+  Shape shape;  // of what this rank holds
   Init init = Init::kNormal;
   double deviation = 0.02;  // kNormal
   bool decay = true;        // weight decay applies
+  ParamSlice slice{};       // its place in the whole parameter
+  ParamCopies copies{};
+  const Shape& whole() const { return slice.whole.rank() > 0 ? slice.whole : shape; }
 };
 
 struct Param {

@@ -134,7 +134,7 @@ BatchShape Assembly::micro_batch_shape() const {
 }
 
 Context Assembly::context() {
-  return {.stream = stream, .saved = saved, .work = work, .units = *sync};
+  return {.stream = stream, .saved = saved, .work = work, .kept = work, .units = *sync, .tensor = tensor};
 }
 
 Tensor Assembly::owned_optimizer_state(int unit, std::size_t index) const {

@@ -81,6 +81,7 @@ class Assembly {
   CommStats sent() const { return groups.control->stats() + groups.dp->stats(); }
 
   RankGroups groups;
+  TensorGroup tensor;
   Stream stream;
   ParamStore params;
   std::unique_ptr<Transformer> model;

@@ -97,7 +97,8 @@ class WholeForward {
     const Tensor ids = work_.allocate(DType::kI32, {shape.seq});
     ops::copy_from_host(stream_, tokens.data(), ids);
     const Tensor out = work_.allocate(DType::kF32, {shape.seq, vocab});
-    Context ctx{.stream = stream_, .saved = saved_, .work = work_, .units = units_};
+    Context ctx{
+        .stream = stream_, .saved = saved_, .work = work_, .kept = work_, .units = units_, .tensor = alone_};
     model_.logits(ctx, shape, ids, out);
     std::vector<std::vector<float>> rows(tokens.size(), std::vector<float>(static_cast<std::size_t>(vocab)));
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -111,6 +112,7 @@ class WholeForward {
   Stream stream_;
   ParamStore params_;
   UnitHooks units_;
+  TensorGroup alone_;
   Transformer model_;
   Arena saved_;
   Arena work_;

@@ -48,6 +48,7 @@ class InferenceModel {
   Stream stream_;
   ParamStore params_;
   UnitHooks units_;
+  TensorGroup alone_;
   std::unique_ptr<Transformer> model_;
   Buffer batch_buffer_;
   Buffer cache_buffer_;
