@@ -55,7 +55,8 @@ const PipelineSchedule* find_schedule(std::string_view name);
 std::vector<std::string> schedule_names();
 
 // Orders of all stages.
-std::vector<std::vector<PipelineAction>> orders_of(const PipelineSchedule& schedule, const PipelineShape& shape);
+std::vector<std::vector<PipelineAction>> orders_of(const PipelineSchedule& schedule,
+                                                   const PipelineShape& shape);
 
 // Micro-batches of a chunk that are alive at once on a stage, at most: from their forward pass to the end of
 // their last backward part.

@@ -10,8 +10,8 @@
 
 namespace meshtrain {
 
-// Messages of one direction between neighbours that may be on their way: a stage has so many buffers for what it
-// sends and was not taken yet, and its neighbour asks for so many ahead of their use.
+// Messages of one direction between neighbours that may be on their way: a stage has so many buffers for what
+// it sends and was not taken yet, and its neighbour asks for so many ahead of their use.
 inline constexpr int kSendBuffers = 2;
 inline constexpr int kReceiveBuffers = 2;
 
@@ -38,8 +38,8 @@ struct Timeline {
 };
 
 // Runs the orders as the executor does: an action waits for its input, and for a free buffer for the message
-// that it sends. Throws std::logic_error naming the stage, its action and what it waits for when no stage can go
-// on, or when messages of one direction would be used in another order than they are sent.
+// that it sends. Throws std::logic_error naming the stage, its action and what it waits for when no stage can
+// go on, or when messages of one direction would be used in another order than they are sent.
 Timeline simulate(const PipelineShape& shape, const std::vector<std::vector<PipelineAction>>& orders,
                   const PipelineCosts& costs);
 

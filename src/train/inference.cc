@@ -23,7 +23,8 @@ InferenceModel::InferenceModel(const ModelSpec& spec, DType compute, const Infer
       saved_(Arena::measuring("activations")),
       work_(Arena::measuring("workspace")) {
   const std::int64_t positions = std::max(shape.largest.seq, shape.cache_positions);
-  model_ = std::make_unique<Transformer>(spec, params_, *device_, compute, positions, RecomputePolicy::kNone);
+  model_ = std::make_unique<Transformer>(spec, params_, *device_,
+                                         TransformerOptions{.compute = compute, .positions = positions});
   params_.allocate(*device_, {.compute = compute, .training = false, .sharding = {}});
   const std::int64_t tokens = shape.largest.tokens();
   const std::int64_t bytes = tokens * size_of(DType::kI32);
