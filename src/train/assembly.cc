@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "comm/engines.h"
 #include "telemetry/units.h"
+#include "train/mesh_layout.h"
 #include "train/step.h"
 #include "train/threads.h"
 #include "train/whole_state.h"
@@ -91,6 +92,8 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
   params.allocate(device, {.compute = config.precision.compute,
                            .gradients = config.precision.gradients,
                            .sharding = sharding_of(zero, *groups.dp)});
+  squares.emplace(params);
+  norm_place = norm_place_of(config, groups.mesh, params);
   optimizer = make_optimizer(optimizer_settings(config.optimizer));
   for (std::size_t i = 0; i < optimizer->state_names().size(); ++i) {
     optimizer_buffers_.push_back(
@@ -158,10 +161,10 @@ ParameterSpan Assembly::span_of(const OwnedSlice& slice) const {
 
 std::int64_t Assembly::checkpoint_copy_bytes() const {
   if (!leads()) return 0;
-  const std::int64_t copy =
-      config_.checkpoint.async
-          ? params.count() * size_of(DType::kF32) * static_cast<std::int64_t>(1 + optimizer_buffers_.size())
-          : 0;
+  const std::int64_t copy = config_.checkpoint.async
+                                ? parameter_count(config_.model) * size_of(DType::kF32) *
+                                      static_cast<std::int64_t>(1 + optimizer_buffers_.size())
+                                : 0;
   return copy + WholeState::buffer_bytes(params, optimizer_buffers_.size());
 }
 

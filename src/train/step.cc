@@ -99,7 +99,8 @@ StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std
   gather_losses(control, std::move(losses), wishes_to_stop(), result);
 
   Stopwatch watch;
-  const double squares = gradient_square_sum(assembly.stream, assembly.params, control);
+  const double squares =
+      combine_unit_sums(assembly.squares->sums(assembly.stream, control), assembly.norm_place, control);
   result.grad_norm = std::sqrt(squares) / loss_scale;
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (assembly.loss_scaler) {
