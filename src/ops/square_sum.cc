@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "ops/checks.h"
 #include "ops/cpu/square_sum.h"
@@ -74,7 +75,19 @@ std::vector<SquareNode> square_node_cover(std::int64_t first_element, std::int64
   return cover(first_leaf, first_leaf + leaves_of(count), kMaxSquareHeight);
 }
 
-std::vector<SquareNode> square_nodes(Stream& stream, const Tensor& x, std::int64_t first_element) {
+std::vector<SquareNode> square_nodes(Stream& stream, const Tensor& x, std::int64_t first_element,
+                                     std::span<const ElementRange> without) {
+  if (!without.empty() && stream.kind() != DeviceKind::kSim) {
+    std::vector<std::byte> copy(static_cast<std::size_t>(x.bytes()));
+    std::memcpy(copy.data(), x.raw(), copy.size());
+    for (const ElementRange& range : without) {
+      const std::int64_t begin = std::clamp<std::int64_t>(range.begin - first_element, 0, x.numel());
+      const std::int64_t end = std::clamp<std::int64_t>(range.end - first_element, 0, x.numel());
+      std::memset(copy.data() + begin * size_of(x.dtype()), 0,
+                  static_cast<std::size_t>((end - begin) * size_of(x.dtype())));
+    }
+    return square_nodes(stream, Tensor(copy.data(), x.dtype(), x.shape()), first_element);
+  }
   check(x.contiguous() && is_float(x.dtype()), "square_nodes takes a contiguous tensor of fp32, bf16 or fp16");
   std::vector<SquareNode> nodes = square_node_cover(first_element, x.numel());
   run(stream, {.bytes = x.bytes()}, [&] {

@@ -25,6 +25,22 @@ Tensor flat_in(const Buffer& buffer, DType dtype, std::int64_t offset, std::int6
   return tensor_in(buffer, offset * size_of(dtype), dtype, {count});
 }
 
+void fill_init(Stream& stream, const OwnedSlice& slice, std::uint64_t seed) {
+  const ParamDecl& decl = slice.param->decl;
+  const RandomStream random(seed, "init/" + decl.name);
+  for_each_run(decl.shape, decl.slice, slice.first, slice.count, [&](const SliceRun& run) {
+    const Tensor out = slice.master.slice(0, run.local - slice.first, run.count);
+    switch (decl.init) {
+      case Init::kZeros:
+        return ops::fill(stream, out, 0.0F);
+      case Init::kOnes:
+        return ops::fill(stream, out, 1.0F);
+      case Init::kNormal:
+        return ops::fill_normal(stream, out, random, run.global, 0.0F, static_cast<float>(decl.deviation));
+    }
+  });
+}
+
 }  // namespace
 
 Tensor ParamRef::weight() const {
@@ -111,21 +127,7 @@ void ParamStore::allocate(Device& device, const Memory& memory) {
 
 void ParamStore::initialize(Stream& stream, std::uint64_t seed) {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    for (const OwnedSlice& slice : owned_slices(static_cast<int>(unit))) {
-      const ParamDecl& decl = slice.param->decl;
-      switch (decl.init) {
-        case Init::kZeros:
-          ops::fill(stream, slice.master, 0.0F);
-          break;
-        case Init::kOnes:
-          ops::fill(stream, slice.master, 1.0F);
-          break;
-        case Init::kNormal:
-          ops::fill_normal(stream, slice.master, RandomStream(seed, "init/" + decl.name), slice.first, 0.0F,
-                           static_cast<float>(decl.deviation));
-          break;
-      }
-    }
+    for (const OwnedSlice& slice : owned_slices(static_cast<int>(unit))) fill_init(stream, slice, seed);
   }
   refresh_weights(stream);
 }
@@ -145,7 +147,7 @@ std::int64_t ParamStore::trained_elements() const {
 
 std::int64_t ParamStore::count() const {
   std::int64_t total = 0;
-  for (const Param& param : params_) total += at(param.unit).copy ? 0 : param.numel();
+  for (const Param& param : params_) total += at(param.unit).copy ? 0 : param.held();
   return total;
 }
 
@@ -157,8 +159,37 @@ std::int64_t ParamStore::largest_unit() const {
 
 std::int64_t ParamStore::count_of_unit(int unit) const {
   std::int64_t total = 0;
-  for (const Param& param : params_) total += param.unit == unit ? param.numel() : 0;
+  for (const Param& param : params_) total += param.unit == unit ? param.held() : 0;
   return total;
+}
+
+std::vector<ops::ElementRange> ParamStore::uncounted(int unit) const {
+  std::vector<ops::ElementRange> ranges;
+  for (const Param& param : params_) {
+    if (param.unit != unit || param.decl.copies.first) continue;
+    const std::int64_t begin = param.offset - at(unit).begin;
+    ranges.push_back({.begin = begin, .end = begin + param.numel()});
+  }
+  return ranges;
+}
+
+std::vector<CopyRange> ParamStore::partial_copies(int unit) const {
+  std::vector<CopyRange> ranges;
+  bool adjacent = false;  // the last range ends with the parameter before
+  for (const Param& param : params_) {
+    if (param.unit != unit) continue;
+    const ParamCopies& copies = param.decl.copies;
+    const bool shared = copies.partial && copies.ranks > 1;
+    const std::int64_t begin = param.offset - at(unit).begin;
+    const std::int64_t end = begin + param.numel();
+    if (shared && adjacent && ranges.back().ranks == copies.ranks) {
+      ranges.back().end = end;
+    } else if (shared) {
+      ranges.push_back({.begin = begin, .end = end, .ranks = copies.ranks});
+    }
+    adjacent = shared;
+  }
+  return ranges;
 }
 
 Tensor ParamStore::unit_weights(int unit) const {
@@ -214,11 +245,13 @@ Tensor ParamStore::owned_weights(int unit) const {
 }
 
 Tensor ParamStore::owned_masters(int unit) const {
+  check(!at(unit).copy, "a copy has weights only");
   if (memory_.compute == DType::kF32) return owned_weights(unit);
   return flat_in(masters_, DType::kF32, owned_offset(unit), owned_elements(unit));
 }
 
 Tensor ParamStore::owned_gradients(int unit) const {
+  check(!at(unit).copy, "a copy has weights only");
   if (memory_.sharding.gradients) {
     return flat_in(gradients_, memory_.gradients, owned_offset(unit), owned_elements(unit));
   }

@@ -4,6 +4,8 @@
 // Weights, fp32 masters, gradients and any per-element optimizer state share one layout: element i of
 // one belongs to element i of the others, so an update or a reduction runs over flat ranges. A unit's
 // length is a multiple of the number of parts that it may be cut into; what fills it up stays zero.
+//
+// A tensor-parallel rank declares its slices (slice.h): "parameter" below means what the rank holds of one.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include "device/device.h"
 #include "device/stream.h"
 #include "device/tensor.h"
+#include "ops/square_sum.h"
 #include "params/slice.h"
 
 namespace meshtrain {
@@ -36,6 +39,17 @@ struct Param {
   int unit = 0;
   std::int64_t offset = 0;  // elements from the start of the flat layout
   std::int64_t numel() const { return decl.shape.numel(); }
+  // Without padding of the slice.
+  std::int64_t held() const { return held_elements(decl.shape, decl.slice); }
+};
+
+// Elements [begin, end) of a unit whose gradients so many tensor-parallel ranks, neighbours, see a part of
+// each.
+struct CopyRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  int ranks = 1;
+  friend bool operator==(const CopyRange&, const CopyRange&) = default;
 };
 
 struct Unit {
@@ -119,7 +133,8 @@ class ParamStore {
     Sharding sharding = {};  // of masters and optimizer state too, where parts > 1
   };
   void allocate(Device& device, const Memory& memory);
-  // Fills owned masters and weights from (seed, parameter name, element index).
+  // Fills owned masters and weights from (seed, parameter name, element index in the whole parameter): the
+  // same model however it is cut. Padding stays zero.
   void initialize(Stream& stream, std::uint64_t seed);
   // Owned weights from owned masters, after masters were loaded.
   void refresh_weights(Stream& stream);
@@ -130,7 +145,7 @@ class ParamStore {
   const std::vector<Param>& params() const { return params_; }
   const std::vector<Unit>& units() const { return units_; }
   const std::vector<TiedUse>& tied_uses() const { return tied_; }
-  // Trained parameters, without padding.
+  // Trained parameters that are held here, without padding.
   std::int64_t count() const;
   // Elements of the flat layout, padding included; and of the units trained here, which come first.
   std::int64_t flat_elements() const { return units_.empty() ? 0 : units_.back().end(); }
@@ -139,6 +154,11 @@ class ParamStore {
   std::int64_t largest_unit() const;
   // Elements of unit `unit`'s parameters, without padding.
   std::int64_t count_of_unit(int unit) const;
+  // Elements of unit `unit`, from its begin, that another rank's copy counts for (ParamCopies::first is false).
+  std::vector<ops::ElementRange> uncounted(int unit) const;
+  // Where its gradients are to be summed over the ranks that hold copies (ParamCopies::partial). Neighbours
+  // shared by as many ranks are one range, with the padding between them, which is zero on all.
+  std::vector<CopyRange> partial_copies(int unit) const;
 
   // --- Whole units, as layers see them. ---
   // Flat views of all of a unit; undefined while it has no memory.

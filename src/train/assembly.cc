@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "comm/engines.h"
 #include "telemetry/units.h"
+#include "train/mesh_layout.h"
 #include "train/stages.h"
 #include "train/step.h"
 #include "train/threads.h"
@@ -105,14 +106,14 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
       queue_(device, config.mesh.overlap && world.size() > 1),
       tensor(*groups.tensor, *groups.tensor_background, layer_queue_, config.mesh.sequence_parallel),
       tensor_in_evaluation(tensor.counted_as(Traffic::kEvaluation)) {
-  model = std::make_unique<Transformer>(
-      config.model, params, device,
-      TransformerOptions{.compute = config.precision.compute,
-                         .positions = config.data.seq_len,
-                         .recompute = config.recompute,
-                         .tensor = tensor.part(),
-                         .split_backward = schedule_of(config).splits_backward,
-                         .pieces = pieces_of_stage(config, groups.place("pp"))});
+  model =
+      std::make_unique<Transformer>(config.model, params, device,
+                                    TransformerOptions{.compute = config.precision.compute,
+                                                       .positions = config.data.seq_len,
+                                                       .recompute = config.recompute,
+                                                       .tensor = tensor.part(),
+                                                       .split_backward = schedule_of(config).splits_backward,
+                                                       .pieces = pieces_of_stage(config, groups.place("pp"))});
   allocate_parameters();
   allocate_batch();
   model->upload_tables(stream);
@@ -145,6 +146,8 @@ void Assembly::allocate_parameters() {
   params.allocate(device_, {.compute = config_.precision.compute,
                             .gradients = config_.precision.gradients,
                             .sharding = sharding_of(static_cast<int>(config_.mesh.zero), *groups.dp)});
+  squares.emplace(params);
+  norm_place = norm_place_of(config_, groups.mesh, params);
   optimizer = make_optimizer(optimizer_settings(config_.optimizer));
   for (std::size_t i = 0; i < optimizer->state_names().size(); ++i) {
     optimizer_buffers_.push_back(
@@ -192,8 +195,7 @@ TiedLink Assembly::tied_link() const {
 std::vector<PipelineAction> Assembly::evaluation_order(std::int64_t micro_batches) const {
   PipelineShape shape = pipeline_;
   shape.micro_batches = micro_batches;
-  std::vector<PipelineAction> order =
-      schedule_of(config_).order(shape, static_cast<int>(groups.place("pp")));
+  std::vector<PipelineAction> order = schedule_of(config_).order(shape, static_cast<int>(groups.place("pp")));
   std::erase_if(order, [](const PipelineAction& action) { return action.step != PipelineStep::kForward; });
   return order;
 }
@@ -254,10 +256,10 @@ ParameterSpan Assembly::span_of(const OwnedSlice& slice) const {
 
 std::int64_t Assembly::checkpoint_copy_bytes() const {
   if (!leads()) return 0;
-  const std::int64_t copy =
-      config_.checkpoint.async
-          ? params.count() * size_of(DType::kF32) * static_cast<std::int64_t>(1 + optimizer_buffers_.size())
-          : 0;
+  const std::int64_t copy = config_.checkpoint.async
+                                ? parameter_count(config_.model) * size_of(DType::kF32) *
+                                      static_cast<std::int64_t>(1 + optimizer_buffers_.size())
+                                : 0;
   return copy + WholeState::buffer_bytes(params, optimizer_buffers_.size());
 }
 

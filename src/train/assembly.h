@@ -15,6 +15,7 @@
 #include "device/stream.h"
 #include "gradsync/copy_sum.h"
 #include "gradsync/grad_sync.h"
+#include "gradsync/gradient_norm.h"
 #include "model/transformer.h"
 #include "optim/loss_scale.h"
 #include "optim/optimizer.h"
@@ -107,6 +108,8 @@ class Assembly {
   ParamStore params;
   std::unique_ptr<Transformer> model;
   std::unique_ptr<const Optimizer> optimizer;
+  std::optional<UnitSquares> squares;
+  NormPlace norm_place;
   Schedule schedule;
   std::optional<LossScaler> loss_scaler;  // fp16
   Tensor tokens;                          // int32 [micro_batch·seq]

@@ -214,7 +214,7 @@ class Run {
     const double seconds = watch_.seconds();
     output_->write({.steps = place_.step,
                     .updates = place_.updates,
-                    .parameters = assembly_.params.count(),
+                    .parameters = parameter_count(config_.model),
                     .loss = last_loss_,
                     .tokens = place_.position * config_.data.seq_len,
                     .seconds = seconds,

@@ -43,7 +43,8 @@ class StepWork final : public PipelineWork {
     const Stopwatch watch;
     Context ctx = assembly_.context(piece, index);
     Transformer::MicroBatch& micro = alive(piece, index);
-    micro = {.shape = assembly_.micro_batch_shape()};
+    micro = Transformer::MicroBatch();
+    micro.shape = assembly_.micro_batch_shape();
     micro.tokens = assembly_.tokens;
     micro.targets = assembly_.targets;
     load(assembly_.stream, batch_.tokens, index, micro.tokens);
@@ -126,8 +127,8 @@ void share_losses(Assembly& assembly, const std::vector<double>& own, bool wishe
     }
   }
   // One rank has it for all; the others bring zeros.
-  const bool brings = assembly.model->has_head() && assembly.groups.place("tp") == 0 &&
-                      assembly.groups.place("dp") == 0;
+  const bool brings =
+      assembly.model->has_head() && assembly.groups.place("tp") == 0 && assembly.groups.place("dp") == 0;
   std::array<double, 2> shared = {brings ? sum : 0.0, wishes_to_stop ? 1.0 : 0.0};
   const Tensor tensor(shared.data(), DType::kF64, {2});
   assembly.groups.control->all_reduce(tensor, tensor, ReduceOp::kSum, Traffic::kControl);
@@ -155,7 +156,8 @@ class EvaluationWork final : public PipelineWork {
   void forward(int piece, std::int64_t index, const Tensor& in, const Tensor& out) override {
     Context ctx = assembly_.evaluation_context(piece);
     const ArenaScope scope(ctx.saved);
-    Transformer::MicroBatch micro{.shape = assembly_.micro_batch_shape()};
+    Transformer::MicroBatch micro;
+    micro.shape = assembly_.micro_batch_shape();
     micro.tokens = assembly_.tokens;
     micro.targets = assembly_.targets;
     load(assembly_.stream, batch_.tokens, index, micro.tokens);
@@ -184,7 +186,8 @@ StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std
   share_losses(assembly, losses, wishes_to_stop(), result);
 
   Stopwatch watch;
-  const double squares = gradient_square_sum(assembly.stream, assembly.params, *assembly.groups.replicas);
+  const double squares = combine_unit_sums(assembly.squares->sums(assembly.stream, *assembly.groups.replicas),
+                                           assembly.norm_place, *assembly.groups.control);
   result.grad_norm = std::sqrt(squares) / loss_scale;
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (assembly.loss_scaler) {
@@ -229,7 +232,8 @@ EvalResult evaluate_micro_batch(const Transformer& model, Context& ctx, BatchSha
   const ArenaScope scope(ctx.saved);
   load(ctx.stream, batch.tokens, 0, tokens);
   load(ctx.stream, batch.targets, 0, targets);
-  Transformer::MicroBatch micro{.shape = shape};
+  Transformer::MicroBatch micro;
+  micro.shape = shape;
   micro.tokens = tokens;
   micro.targets = targets;
   model.evaluate(ctx, 0, micro, {}, {});
