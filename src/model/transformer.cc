@@ -72,10 +72,12 @@ Transformer::Transformer(const ModelSpec& spec, ParamStore& store, Device& devic
 
   store.begin_unit("head");
   final_norm_ = make_norm(spec, store, "norm.");
-  head_ = LmHead(spec.tie_embeddings ? store.tie(table)
-                                     : store.declare({.name = "head.weight",
-                                                      .shape = {spec.vocab, spec.hidden},
-                                                      .deviation = spec.init_std}));
+  head_ =
+      LmHead(spec.tie_embeddings
+                 ? store.tie(table)
+                 : store.declare(
+                       {.name = "head.weight", .shape = {spec.vocab, spec.hidden}, .deviation = spec.init_std}),
+             spec.vocab);
 
   for (std::size_t unit = 0; unit < store.units().size(); ++unit) {
     profile_.push_back(
@@ -130,9 +132,9 @@ void Transformer::forward(Context& ctx, MicroBatch& batch, float loss_scale) {
     const ForwardProfile profile(ctx, profile_[i + 1]);
     const Tensor out = ctx.saved.allocate(compute_, activation);
     const Arena::Mark mark = ctx.saved.mark();
-    const bool keep_attention = recompute_ == RecomputePolicy::kNone;
+    const bool keep_all = recompute_ == RecomputePolicy::kNone;
     ctx.units.acquire(unit_of_block(i));
-    blocks_[i].forward(ctx, batch.shape, x, keep_attention, out, batch.blocks[i]);
+    blocks_[i].forward(ctx, batch.shape, x, keep_all, out, batch.blocks[i]);
     ctx.units.release(unit_of_block(i));
     if (recompute_ == RecomputePolicy::kFull) ctx.saved.release(mark);
     x = out;
@@ -157,10 +159,8 @@ void Transformer::backward_block(Context& ctx, MicroBatch& batch, std::size_t la
   const int unit = unit_of_block(layer);
   ctx.units.acquire(unit);
   if (recompute_ == RecomputePolicy::kFull) blocks_[layer].forward_again(ctx, batch.shape, saved.x, saved);
-  Block::Gradients grads;
-  blocks_[layer].backward_input(ctx, batch.shape, saved, dout, dx, grads);
   ctx.accumulate = ctx.units.begin_gradients(unit);
-  blocks_[layer].backward_weight(ctx, batch.shape, saved, grads);
+  blocks_[layer].backward(ctx, batch.shape, saved, dout, dx);
   ctx.units.release(unit);
   ctx.units.end_gradients(unit);
 }
@@ -191,8 +191,8 @@ void Transformer::backward(Context& ctx, MicroBatch& batch) {
   ctx.units.end_gradients(kEmbedding);
 }
 
-// The final norm's output [tokens, hidden], the head's units acquired. It lies in ctx.saved: so that neither arena is filled further than a
-// training step fills it.
+// The final norm's output [tokens, hidden], the head's units acquired. It lies in ctx.saved: so that neither
+// arena is filled further than a training step fills it.
 Tensor Transformer::run_blocks_for_inference(Context& ctx, BatchShape shape, const Tensor& tokens,
                                              std::vector<KvCache>* caches) const {
   const Shape activation = {shape.tokens(), spec_.hidden};
