@@ -70,7 +70,7 @@ Transformer::Transformer(const ModelSpec& spec, ParamStore& store, Device& devic
     for (std::int64_t i = layers.first_block; i < layers.first_block + layers.blocks; ++i) {
       const std::string name = fmt::format("layers.{}", i);
       store.begin_unit(name);
-      piece.blocks.emplace_back(spec, store, name + ".", cos_sin_);
+      piece.blocks.emplace_back(spec, store, name + ".", cos_sin_, options.tensor);
     }
     if (layers.head) declare_head(store, table);
   }
@@ -80,16 +80,29 @@ Transformer::Transformer(const ModelSpec& spec, ParamStore& store, Device& devic
   }
 }
 
+// A matrix of [vocab, hidden], of which each rank has as many rows.
+ParamDecl Transformer::table_of(const char* name) const {
+  const TensorPart& part = options_.tensor;
+  const std::int64_t rows = (spec_.vocab + part.ranks - 1) / part.ranks;
+  return {.name = name,
+          .shape = {rows, spec_.hidden},
+          .deviation = spec_.init_std,
+          .slice = {.whole = {spec_.vocab, spec_.hidden}, .dim = 0, .first = rows * part.rank}};
+}
+
 // Returns the table.
 ParamRef Transformer::declare_embedding(ParamStore& store) {
-  const ParamRef table = store.declare(
-      {.name = "embed.tokens", .shape = {spec_.vocab, spec_.hidden}, .deviation = spec_.init_std});
+  const ParamRef table = store.declare(table_of("embed.tokens"));
   ParamRef positions;
   if (spec_.arch == Architecture::kGpt2) {
-    positions = store.declare(
-        {.name = "embed.positions", .shape = {spec_.context, spec_.hidden}, .deviation = spec_.init_std});
+    const TensorPart& part = options_.tensor;
+    // Every rank sees the gradient of all tokens.
+    positions = store.declare({.name = "embed.positions",
+                               .shape = {spec_.context, spec_.hidden},
+                               .deviation = spec_.init_std,
+                               .copies = {.ranks = part.ranks, .first = part.rank == 0}});
   }
-  embedding_ = Embedding(table, positions);
+  embedding_ = Embedding(table, positions, options_.tensor);
   return table;
 }
 
@@ -97,10 +110,9 @@ ParamRef Transformer::declare_embedding(ParamStore& store) {
 void Transformer::declare_head(ParamStore& store, ParamRef table) {
   const auto head_unit = static_cast<int>(store.units().size());
   store.begin_unit("head");
-  final_norm_ = make_norm(spec_, store, "norm.");
+  final_norm_ = make_norm(spec_, store, "norm.", options_.tensor);
   if (!spec_.tie_embeddings) {
-    head_ = LmHead(store.declare(
-        {.name = "head.weight", .shape = {spec_.vocab, spec_.hidden}, .deviation = spec_.init_std}));
+    head_ = LmHead(store.declare(table_of("head.weight")), spec_.vocab, options_.tensor);
     return;
   }
   if (!table.defined()) {
@@ -109,7 +121,7 @@ void Transformer::declare_head(ParamStore& store, ParamRef table) {
     store.begin_unit("embed", /*copy=*/true);
     table = declare_embedding(store);
   }
-  head_ = LmHead(store.tie(table, head_unit));
+  head_ = LmHead(store.tie(table, head_unit), spec_.vocab, options_.tensor);
 }
 
 int Transformer::embedding_unit() const {
@@ -279,9 +291,7 @@ void Transformer::backward_block(Context& ctx, const Piece& piece, MicroBatch& b
     return;
   }
   ctx.accumulate = ctx.units.begin_gradients(unit);
-  Block::Gradients gradients;
-  piece.blocks[block].backward_input(ctx, batch.shape, saved, dout, dx, gradients);
-  piece.blocks[block].backward_weight(ctx, batch.shape, saved, gradients);
+  piece.blocks[block].backward(ctx, batch.shape, saved, dout, dx);
   ctx.units.release(unit);
   ctx.units.end_gradients(unit);
 }
