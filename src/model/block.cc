@@ -97,6 +97,7 @@ void Block::backward(Context& ctx, BatchShape shape, const Saved& saved, const T
                   .saved = ctx.saved,
                   .work = ctx.work,
                   .kept = ctx.work,
+                  .recomputed = ctx.recomputed,
                   .units = ctx.units,
                   .tensor = ctx.tensor,
                   .accumulate = ctx.accumulate};

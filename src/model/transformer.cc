@@ -42,6 +42,18 @@ class BackwardProfile {
   std::int64_t flops_;
 };
 
+// The same, with what is saved where it does not stay.
+Context recomputing(const Context& ctx) {
+  return {.stream = ctx.stream,
+          .saved = ctx.recomputed,
+          .work = ctx.work,
+          .kept = ctx.kept,
+          .recomputed = ctx.recomputed,
+          .units = ctx.units,
+          .tensor = ctx.tensor,
+          .accumulate = ctx.accumulate};
+}
+
 std::vector<ModelPiece> pieces_or_whole(const ModelSpec& spec, const std::vector<ModelPiece>& pieces) {
   return pieces.empty() ? std::vector<ModelPiece>{{.first_block = 0, .blocks = spec.layers}} : pieces;
 }
@@ -182,12 +194,16 @@ void Transformer::forward(Context& ctx, int index, MicroBatch& batch, const Tens
     const ForwardProfile profile(ctx, profile_of(unit));
     const bool sent = i + 1 == piece.blocks.size() && !ends_here;
     const Tensor y = sent ? out : ctx.saved.allocate(options_.compute, shape);
-    const Arena::Mark mark = ctx.saved.mark();
     ctx.units.acquire(unit);
-    piece.blocks[i].forward(ctx, batch.shape, x, options_.recompute == RecomputePolicy::kNone, y,
-                            batch.blocks[i]);
+    if (options_.recompute == RecomputePolicy::kFull) {
+      const ArenaScope scope(ctx.recomputed);
+      Context once = recomputing(ctx);
+      piece.blocks[i].forward(once, batch.shape, x, /*keep_all=*/true, y, batch.blocks[i]);
+    } else {
+      piece.blocks[i].forward(ctx, batch.shape, x, options_.recompute == RecomputePolicy::kNone, y,
+                              batch.blocks[i]);
+    }
     ctx.units.release(unit);
-    if (options_.recompute == RecomputePolicy::kFull) ctx.saved.release(mark);
     x = y;
   }
   if (!ends_here) return;
@@ -222,9 +238,7 @@ void Transformer::backward(Context& ctx, int index, MicroBatch& batch, float los
     for (Tensor& gradient : two) gradient = ctx.work.allocate(options_.compute, shape);
   }
   std::size_t next = 0;
-  const auto gradient = [&] {
-    return split ? ctx.saved.allocate(options_.compute, shape) : two[next++ % 2];
-  };
+  const auto gradient = [&] { return split ? ctx.saved.allocate(options_.compute, shape) : two[next++ % 2]; };
   const auto gradient_of_input = [&](bool first) {
     return first && !piece.layers.embedding ? d_in : gradient();
   };
@@ -274,15 +288,11 @@ void Transformer::backward_block(Context& ctx, const Piece& piece, MicroBatch& b
   const bool split = options_.split_backward;
   const BackwardProfile profile(ctx, profile_of(unit));
   const ArenaScope work_scope(ctx.work);
+  const Arena::Mark mark = ctx.recomputed.mark();
   Block::Saved& saved = batch.blocks[block];
   ctx.units.acquire(unit);
   if (options_.recompute == RecomputePolicy::kFull) {
-    Context again{.stream = ctx.stream,
-                  .saved = split ? ctx.saved : ctx.work,
-                  .work = ctx.work,
-                  .kept = ctx.kept,
-                  .units = ctx.units,
-                  .tensor = ctx.tensor};
+    Context again = recomputing(ctx);
     piece.blocks[block].forward_again(again, batch.shape, saved.x, saved);
   }
   if (split) {
@@ -292,6 +302,7 @@ void Transformer::backward_block(Context& ctx, const Piece& piece, MicroBatch& b
   }
   ctx.accumulate = ctx.units.begin_gradients(unit);
   piece.blocks[block].backward(ctx, batch.shape, saved, dout, dx);
+  ctx.recomputed.release(mark);
   ctx.units.release(unit);
   ctx.units.end_gradients(unit);
 }
@@ -338,13 +349,14 @@ Tensor Transformer::run_blocks(Context& ctx, const Piece& piece, BatchShape shap
                                std::vector<KvCache>* caches) const {
   Tensor out = ctx.saved.allocate(options_.compute, x.shape());
   for (std::size_t i = 0; i < piece.blocks.size(); ++i) {
-    const ArenaScope saved_scope(ctx.saved);
+    const ArenaScope scope(ctx.recomputed);
+    Context once = recomputing(ctx);
     Block::Saved saved;
     ctx.units.acquire(piece.unit_of_block(i));
     if (caches != nullptr) {
-      piece.blocks[i].forward_cached(ctx, shape, x, (*caches)[i], out);
+      piece.blocks[i].forward_cached(once, shape, x, (*caches)[i], out);
     } else {
-      piece.blocks[i].forward(ctx, shape, x, options_.recompute == RecomputePolicy::kNone, out, saved);
+      piece.blocks[i].forward(once, shape, x, options_.recompute != RecomputePolicy::kSelective, out, saved);
     }
     ctx.units.release(piece.unit_of_block(i));
     std::swap(x, out);

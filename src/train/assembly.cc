@@ -99,6 +99,8 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
       schedule(make_schedule(config)),
       work(make_arena(device, MemoryCategory::kWorkspace, "workspace",
                       sizes ? std::optional(sizes->work) : std::nullopt)),
+      recomputed(make_arena(device, MemoryCategory::kActivations, "recomputed activations",
+                            sizes ? std::optional(sizes->recomputed) : std::nullopt)),
       config_(config),
       device_(device),
       pipeline_(pipeline_of(config)),
@@ -218,10 +220,14 @@ BatchShape Assembly::micro_batch_shape() const {
 
 Context Assembly::context(int piece, std::int64_t micro_batch) {
   Arena& saved = slot(piece, micro_batch);
+  const bool splits = schedule_of(config_).splits_backward;
+  const bool recomputes = config_.recompute == RecomputePolicy::kFull;
   return {.stream = stream,
           .saved = saved,
           .work = work,
-          .kept = schedule_of(config_).splits_backward ? saved : work,
+          .kept = splits ? saved : work,
+          // Where weight gradients come later, what they need stays until then.
+          .recomputed = recomputes && !splits ? recomputed : saved,
           .units = *sync,
           .tensor = tensor};
 }
@@ -231,6 +237,7 @@ Context Assembly::evaluation_context(int piece) {
           .saved = slot(piece, 0),
           .work = work,
           .kept = work,
+          .recomputed = context(piece, 0).recomputed,
           .units = *sync,
           .tensor = tensor_in_evaluation};
 }
@@ -274,13 +281,15 @@ MemoryUse Assembly::peak_memory() const {
   for (const std::vector<Arena>& arenas : slots_) {
     for (const Arena& arena : arenas) use[MemoryCategory::kActivations] += arena.peak() - arena.capacity();
   }
+  use[MemoryCategory::kActivations] += recomputed.peak() - recomputed.capacity();
   use[MemoryCategory::kWorkspace] += work.peak() - work.capacity();
   use[MemoryCategory::kCommunication] += sync->transient_peak() - sync->transient_capacity();
   return use;
 }
 
 ArenaSizes Assembly::arena_peaks() const {
-  ArenaSizes sizes{.saved = {}, .work = work.peak(), .transient = sync->transient_peak()};
+  ArenaSizes sizes{
+      .saved = {}, .work = work.peak(), .recomputed = recomputed.peak(), .transient = sync->transient_peak()};
   for (const std::vector<Arena>& arenas : slots_) {
     std::int64_t most = 0;
     for (const Arena& arena : arenas) most = std::max(most, arena.peak());

@@ -31,6 +31,7 @@ namespace meshtrain {
 struct ArenaSizes {
   std::vector<std::int64_t> saved;  // of one micro-batch, by piece
   std::int64_t work = 0;
+  std::int64_t recomputed = 0;  // one block's, with full recompute
   std::int64_t transient = 0;
 };
 
@@ -115,6 +116,7 @@ class Assembly {
   Tensor tokens;                          // int32 [micro_batch·seq]
   Tensor targets;
   Arena work;
+  Arena recomputed;
   std::unique_ptr<PipelineExecutor> executor;
 
  private:

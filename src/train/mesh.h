@@ -40,7 +40,8 @@ struct RankGroups {
   // --- By jobs of the queue of gradients. ---
   std::unique_ptr<Communicator> dp;      // gradients and weights
   std::unique_ptr<Communicator> copies;  // ranks along tp: gradients of what all of them hold
-  // Ranks that hold the same key and value heads, and the first and last stage where they share a table; or null.
+  // Ranks that hold the same key and value heads, and the first and last stage where they share a table; or
+  // null.
   std::unique_ptr<Communicator> head_copies;
   std::unique_ptr<Communicator> tied;
 };

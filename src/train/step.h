@@ -40,8 +40,9 @@ struct EvalResult {
   std::int64_t unmasked_tokens = 0;
 };
 
-// Losses of the micro-batches in `batch`, one after the other; nothing of the model changes. With pipeline stages
-// a collective call of a pipeline's ranks, and the loss sums are those of the last stage, 0 on the others.
+// Losses of the micro-batches in `batch`, one after the other; nothing of the model changes. With pipeline
+// stages a collective call of a pipeline's ranks, and the loss sums are those of the last stage, 0 on the
+// others.
 std::vector<EvalResult> eval_step(Assembly& assembly, const HostBatch& batch);
 
 // One micro-batch on a rank that has the whole model; `tokens` and `targets` are its place on the device.
