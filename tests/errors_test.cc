@@ -158,8 +158,8 @@ TEST_F(Errors, AMeshThatTheModelDoesNotHave) {
 TEST_F(Errors, AMeshThatDoesNotFit) {
   expect_refused({"train", "a.toml", "--ranks", "3", "-s", "mesh.tp=2"},
                  {"mesh.tp = 2", "takes 2 ranks", "3 are no multiple", "Start 2 or 4 ranks"});
-  expect_refused({"train", "a.toml", "--ranks", "4", "-s", "mesh.dp=2"},
-                 {"mesh.dp = 2", "makes 2 ranks", "there are 4", "--ranks 2", "mesh.dp = 4"});
+  expect_refused({"train", "a.toml", "--ranks", "2", "-s", "mesh.dp=1"},
+                 {"mesh.dp = 1", "makes 1 ranks", "there are 2", "--ranks 1", "mesh.dp = 2"});
   expect_refused({"train", "a.toml", "--ranks", "3"}, {"train.global_batch = 4", "mesh.dp = 3", "mesh.dp = 2"});
   expect_refused({"train", "a.toml", "--ranks", "0"}, {"--ranks", "0"});
   expect_refused({"train", "a.toml", "--ranks", "2", "--ranks-as", "fibres"}, {"--ranks-as", "fibres"});

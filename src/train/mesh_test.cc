@@ -79,7 +79,7 @@ TEST(Mesh, RanksThatAreNoWholeCopiesAreRefusedWithWhatWouldWork) {
   EXPECT_NE(uneven.find("mesh.dp = 4 or 6"), std::string::npos) << uneven;
 
   const std::pair<std::int64_t, const char*> fixed[] = {{8, "Start 4 ranks (--ranks 4), or set mesh.dp = 2"},
-                                                        {2, "leave mesh.dp out and start 4."},
+                                                        {2, "Start 4 ranks (--ranks 4)."},
                                                         {20, "leave mesh.dp out and start 16 or 24."}};
   for (const auto& [ranks, advice] : fixed) {
     const std::string text = complaint(with_tp_and_pp(config_with(1)), ranks);
