@@ -44,13 +44,17 @@ std::string ranks_that_work(const Config& config, std::int64_t ranks) {
 
 [[noreturn]] void throw_other_ranks(const Config& config, std::int64_t ranks) {
   const std::int64_t others = ranks_beside_dp(config.mesh);
-  const bool fits = ranks % others == 0 && micro_batches_of(config) % (ranks / others) == 0;
-  const std::string possible =
-      fits ? fmt::format("set mesh.dp = {} (or leave it out)", ranks / others)
-           : fmt::format("leave mesh.dp out and start {}", ranks_that_work(config, ranks));
-  throw_user_error("mesh.dp = {} x {} makes {} ranks, but there {} {}. Start {} ranks (--ranks {}), or {}.",
-                   config.mesh.dp, sizes_beside_dp(config.mesh), ranks_of(config.mesh),
-                   ranks == 1 ? "is" : "are", ranks, ranks_of(config.mesh), ranks_of(config.mesh), possible);
+  const std::int64_t asked = ranks_of(config.mesh);
+  std::string also;
+  if (ranks % others == 0 && micro_batches_of(config) % (ranks / others) == 0) {
+    also = fmt::format(", or set mesh.dp = {} (or leave it out)", ranks / others);
+  } else if (const std::string possible = ranks_that_work(config, ranks);
+             possible != fmt::format("{}", asked)) {
+    also = fmt::format(", or leave mesh.dp out and start {}", possible);
+  }
+  throw_user_error("mesh.dp = {} x {} makes {} ranks, but there {} {}. Start {} ranks (--ranks {}){}.",
+                   config.mesh.dp, sizes_beside_dp(config.mesh), asked, ranks == 1 ? "is" : "are", ranks, asked,
+                   asked, also);
 }
 
 }  // namespace

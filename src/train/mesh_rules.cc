@@ -120,13 +120,14 @@ void check_chunks(const MeshConfig& mesh, const PipelineSchedule& schedule) {
   }
 }
 
-void check_pieces(const Config& config) {
+void check_pieces(const Config& config, const PipelineSchedule& schedule) {
   const MeshConfig& mesh = config.mesh;
   const std::int64_t most = config.model.layers + 2;
   if (piece_count(mesh) <= most) return;
   std::vector<std::string> possible;
-  const std::int64_t stages = most / mesh.virtual_stages;
-  const std::int64_t chunks = most / mesh.pp;
+  const bool takes_chunks = schedule.takes_chunks && mesh.pp > 1;
+  const std::int64_t stages = takes_chunks || mesh.virtual_stages == 1 ? most / mesh.virtual_stages : 1;
+  const std::int64_t chunks = takes_chunks ? most / mesh.pp : std::min<std::int64_t>(most / mesh.pp, 1);
   if (stages > 1) possible.push_back(fmt::format("mesh.pp = {}", stages));
   if (chunks > 0) possible.push_back(fmt::format("mesh.virtual_stages = {}", chunks));
   if (possible.empty()) possible.push_back(fmt::format("mesh.pp = {} and mesh.virtual_stages = 1", most));
@@ -220,8 +221,8 @@ void check_mesh(const Config& config) {
   check_tensor(config);
   check_sequences(config);
   const PipelineSchedule& schedule = schedule_of(config.mesh);
+  check_pieces(config, schedule);
   check_chunks(config.mesh, schedule);
-  check_pieces(config);
   check_split(config);
   check_rank_count(config);
   check_batch(config);
