@@ -23,7 +23,8 @@ UnitSquares::UnitSquares(const ParamStore& store) : store_(store) {
     std::vector<std::size_t>& nodes = nodes_.emplace_back();
     for (int unit = 0; unit < units_of(store); ++unit) {
       const std::int64_t elements = store.owned_elements(unit);
-      nodes.push_back(ops::square_node_cover(elements * part, elements).size());
+      const bool copy = store.units()[static_cast<std::size_t>(unit)].copy;  // has no gradient of its own
+      nodes.push_back(copy ? 0 : ops::square_node_cover(elements * part, elements).size());
     }
     longest_ = std::max(longest_, std::accumulate(nodes.begin(), nodes.end(), std::size_t{0}));
   }
@@ -32,6 +33,7 @@ UnitSquares::UnitSquares(const ParamStore& store) : store_(store) {
 std::vector<double> UnitSquares::sums(Stream& stream, Communicator& owners) const {
   Nodes own;
   for (int unit = 0; unit < units_of(store_); ++unit) {
+    if (store_.units()[static_cast<std::size_t>(unit)].copy) continue;
     const Nodes nodes =
         ops::square_nodes(stream, store_.owned_gradients(unit), store_.owned_begin(unit), uncounted_[unit]);
     own.insert(own.end(), nodes.begin(), nodes.end());

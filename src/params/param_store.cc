@@ -58,9 +58,10 @@ void ParamStore::close_unit() {
   if (!units_.empty()) units_.back().elements = round_up(units_.back().elements, unit_multiple_);
 }
 
-void ParamStore::begin_unit(std::string name) {
+void ParamStore::begin_unit(std::string name, bool copy) {
   close_unit();
-  units_.push_back({.name = std::move(name), .begin = flat_elements()});
+  check(copy || units_.empty() || !units_.back().copy, "copies come last");
+  units_.push_back({.name = std::move(name), .begin = flat_elements(), .copy = copy});
 }
 
 ParamRef ParamStore::declare(ParamDecl decl) {
@@ -155,7 +156,7 @@ void ParamStore::add_tied_gradients(Stream& stream, int owner) const {
 
 std::int64_t ParamStore::count() const {
   std::int64_t total = 0;
-  for (const Param& param : params_) total += param.held();
+  for (const Param& param : params_) total += at(param.unit).copy ? 0 : param.held();
   return total;
 }
 
@@ -267,9 +268,10 @@ Tensor ParamStore::owned_gradients(int unit) const {
 }
 
 std::vector<OwnedSlice> ParamStore::owned_slices(int unit) const {
+  std::vector<OwnedSlice> slices;
+  if (at(unit).copy) return slices;
   const std::int64_t begin = at(unit).begin + owned_begin(unit);
   const std::int64_t end = begin + owned_elements(unit);
-  std::vector<OwnedSlice> slices;
   for (const Param& param : params_) {
     const std::int64_t first = std::max(begin, param.offset);
     const std::int64_t last = std::min(end, param.offset + param.numel());

@@ -56,6 +56,7 @@ struct Unit {
   std::string name;
   std::int64_t begin = 0;  // elements from the start of the flat layout
   std::int64_t elements = 0;
+  bool copy = false;  // weights only, those of a unit that another pipeline stage trains
   std::int64_t end() const { return begin + elements; }
 };
 
@@ -118,8 +119,8 @@ class ParamStore {
   ParamStore& operator=(const ParamStore&) = delete;
 
   // --- Declaration, before allocate(). ---
-  // Later declarations belong to this unit.
-  void begin_unit(std::string name);
+  // Later declarations belong to this unit. Copies come last.
+  void begin_unit(std::string name, bool copy = false);
   ParamRef declare(ParamDecl decl);
   // Adjacent in memory and used as one weight, [sum of first dimensions, rest]; names stay apart.
   ParamRef declare_fused(std::vector<ParamDecl> decls);
