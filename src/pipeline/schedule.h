@@ -46,16 +46,20 @@ struct PipelineSchedule {
   std::string_view name;
   bool splits_backward = false;  // its orders have kBackwardWeight
   bool takes_chunks = false;     // more than one a stage
+  // The published part of the time in which a stage is idle when actions take unit_costs() (timeline.h).
+  std::string_view idle_formula;  // of p stages, m micro-batches, v chunks: "(p-1)/(m+p-1)"
+  double (*idle_fraction)(const PipelineShape& shape) = nullptr;
   // Every step of every micro-batch of the stage's chunks once. Each chunk sees its micro-batches in order, in
   // every step.
   std::vector<PipelineAction> (*order)(const PipelineShape& shape, int stage) = nullptr;
 };
 // Null where there is none of this name.
 const PipelineSchedule* find_schedule(std::string_view name);
-std::vector<std::string> schedule_names();
+std::vector<std::string> pipeline_schedule_names();
 
-// Orders of all stages.
-std::vector<std::vector<PipelineAction>> orders_of(const PipelineSchedule& schedule, const PipelineShape& shape);
+// Orders of all stages. More than one chunk only where the schedule takes them.
+std::vector<std::vector<PipelineAction>> orders_of(const PipelineSchedule& schedule,
+                                                   const PipelineShape& shape);
 
 // Micro-batches of a chunk that are alive at once on a stage, at most: from their forward pass to the end of
 // their last backward part.

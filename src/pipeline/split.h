@@ -16,8 +16,8 @@ struct LayerCosts {
 
 // Blocks of each piece, all of them in order: the split whose most loaded stage (its pieces are stage, stage +
 // stages, …) has the least cost; of equal ones that whose pieces have the least sum of squared costs, then more
-// blocks first. Pieces in the middle have a block at least; the first and the last may have none.
-// Needs blocks ≥ stages·chunks - 2.
+// blocks first: exactly so, with chunks too. Pieces in the middle have a block at least; the first and the last
+// may have none. Needs blocks ≥ stages·chunks - 2 and costs.block > 0.
 std::vector<std::int64_t> balanced_split(std::int64_t blocks, int stages, int chunks, const LayerCosts& costs);
 
 // "9, 3".

@@ -10,8 +10,8 @@
 
 namespace meshtrain {
 
-// Messages of one direction between neighbours that may be on their way: a stage has so many buffers for what it
-// sends and was not taken yet, and its neighbour asks for so many ahead of their use.
+// Messages of one direction between neighbours that may be on their way: a stage has so many buffers for what
+// it sends and was not taken yet, and its neighbour asks for so many ahead of their use.
 inline constexpr int kSendBuffers = 2;
 inline constexpr int kReceiveBuffers = 2;
 
@@ -28,7 +28,7 @@ PipelineCosts unit_costs(const PipelineSchedule& schedule, int chunks);
 struct TimedAction {
   PipelineAction action;
   double begin = 0.0;
-  double end = 0.0;
+  double end = 0.0;  // begin and the action's cost: where it then waits for a send buffer, its stage is idle
 };
 struct Timeline {
   std::vector<std::vector<TimedAction>> stages;
@@ -37,9 +37,14 @@ struct Timeline {
   double idle_fraction() const;
 };
 
-// Runs the orders as the executor does: an action waits for its input, and for a free buffer for the message
-// that it sends. Throws std::logic_error naming the stage, its action and what it waits for when no stage can go
-// on, or when messages of one direction would be used in another order than they are sent.
+// Runs the orders as the executor does. An action waits for its input; when it has ended, for a free buffer for
+// the message that it sends, so for the receipt of the one kSendBuffers before; then its stage asks for the
+// message kReceiveBuffers after the one just used, and goes on. A message travels when it is sent and asked
+// for; those of one direction travel one after another. Pieces of one stage hand over without a message.
+// Whether the orders end depends on no cost: every stage has a fixed order, and all waiting is for given
+// messages. Throws std::logic_error naming the stage, its action and what it waits for when no stage can go on,
+// or when messages of one direction would be used in another order than they are sent; also when an order lacks
+// an action, has one twice, or breaks the rules of PipelineSchedule::order.
 Timeline simulate(const PipelineShape& shape, const std::vector<std::vector<PipelineAction>>& orders,
                   const PipelineCosts& costs);
 
@@ -47,11 +52,12 @@ Timeline simulate(const PipelineShape& shape, const std::vector<std::vector<Pipe
 void check_schedule(const PipelineSchedule& schedule, const PipelineShape& shape);
 
 // The published idle fraction at unit costs: (p-1)/(m+p-1) for gpipe and 1f1b, (p-1)/(v·m+p-1) interleaved,
-// (p-1)/(3m+p-1) for zb-h1.
+// (p-1)/(3m+p-1) for zb-h1. simulate() finds the same for every m with gpipe and 1f1b, for m ≥ p with zb-h1,
+// and interleaved for multiples of p and the sizes near them that interleaved.cc names.
 double published_idle_fraction(const PipelineSchedule& schedule, const PipelineShape& shape);
 
-// A row a stage, a column a unit of time ("F0 F1 … B0"), idle time as dots; and the idle fraction beside the
-// published one. What is wider than `columns` characters is cut, and says so.
+// A row a stage, a column a unit of time (the cost of a forward), "B0---" what takes longer, idle time as dots;
+// and the idle fraction beside the published one. What is wider than `columns` characters is cut, and says so.
 std::string draw(const PipelineSchedule& schedule, const PipelineShape& shape, int columns);
 
 }  // namespace meshtrain

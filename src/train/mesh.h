@@ -11,6 +11,8 @@ namespace meshtrain {
 
 // Ranks that [mesh] asks for: the product of its sizes. 0: mesh.dp leaves it open.
 std::int64_t ranks_of(const MeshConfig& mesh);
+// The fewest that it can do with: with a mesh.dp of 1 where that is open.
+std::int64_t least_ranks_of(const MeshConfig& mesh);
 
 // The config with mesh.dp filled in for `ranks` ranks. Throws UserError when the mesh has another number,
 // naming the sizes that would work, and when the batch does not divide.
