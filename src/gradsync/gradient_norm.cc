@@ -22,9 +22,9 @@ UnitSquares::UnitSquares(const ParamStore& store) : store_(store) {
   for (int part = 0; part < store.sharding().parts; ++part) {
     std::vector<std::size_t>& nodes = nodes_.emplace_back();
     for (int unit = 0; unit < units_of(store); ++unit) {
-      const std::int64_t elements =
-          store.units()[static_cast<std::size_t>(unit)].copy ? 0 : store.owned_elements(unit);
-      nodes.push_back(ops::square_node_cover(elements * part, elements).size());
+      const std::int64_t elements = store.owned_elements(unit);
+      const bool copy = store.units()[static_cast<std::size_t>(unit)].copy;  // has no gradient of its own
+      nodes.push_back(copy ? 0 : ops::square_node_cover(elements * part, elements).size());
     }
     longest_ = std::max(longest_, std::accumulate(nodes.begin(), nodes.end(), std::size_t{0}));
   }

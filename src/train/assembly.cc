@@ -149,7 +149,8 @@ void Assembly::allocate_parameters() {
                             .gradients = config_.precision.gradients,
                             .sharding = sharding_of(static_cast<int>(config_.mesh.zero), *groups.dp)});
   squares.emplace(params);
-  norm_place = norm_place_of(config_, groups.mesh, params);
+  norm_place = norm_place_of(MeshLayout(config_), params, static_cast<int>(groups.mesh.coordinate("tp")),
+                             static_cast<int>(groups.mesh.coordinate("dp")));
   optimizer = make_optimizer(optimizer_settings(config_.optimizer));
   for (std::size_t i = 0; i < optimizer->state_names().size(); ++i) {
     optimizer_buffers_.push_back(
@@ -267,7 +268,8 @@ std::int64_t Assembly::checkpoint_copy_bytes() const {
                                 ? parameter_count(config_.model) * size_of(DType::kF32) *
                                       static_cast<std::int64_t>(1 + optimizer_buffers_.size())
                                 : 0;
-  return copy + WholeState::buffer_bytes(params, optimizer_buffers_.size());
+  return copy +
+         WholeState::buffer_bytes(MeshLayout(config_), params.sharding().parts, optimizer_buffers_.size());
 }
 
 MemoryUse Assembly::planned_memory() const {
