@@ -34,9 +34,14 @@ TensorGroup TensorGroup::counted_as(Traffic traffic) const {
   return other;
 }
 
+std::int64_t TensorGroup::outer_rows(std::int64_t tokens) const {
+  if (!part_.sequence_parallel) return tokens;
+  check(tokens % part_.ranks == 0, "sequence parallelism cuts tokens evenly");
+  return tokens / part_.ranks;
+}
+
 Tensor TensorGroup::own_rows(const Tensor& whole) const {
   if (!part_.sequence_parallel) return whole;
-  check(whole.dim(0) % part_.ranks == 0, "sequence parallelism cuts tokens evenly");
   const std::int64_t rows = outer_rows(whole.dim(0));
   return whole.slice(0, rows * part_.rank, rows);
 }

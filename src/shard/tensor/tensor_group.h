@@ -47,9 +47,7 @@ class TensorGroup {
   const TensorPart& part() const { return part_; }
   bool alone() const { return part_.ranks == 1; }
   // Rows of the outer layout; `tokens` must be a multiple of the ranks with sequence parallelism.
-  std::int64_t outer_rows(std::int64_t tokens) const {
-    return part_.sequence_parallel ? tokens / part_.ranks : tokens;
-  }
+  std::int64_t outer_rows(std::int64_t tokens) const;
   // The rows of an inner tensor that the outer layout holds here.
   Tensor own_rows(const Tensor& whole) const;
 
