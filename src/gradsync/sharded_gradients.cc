@@ -60,7 +60,7 @@ void ShardedGradients::submit(int unit, const Tensor& whole, const Tensor& part)
     parts_.ranks.reduce_scatter(whole, part.defined() ? part : owned, ReduceOp::kSum, Traffic::kGradients);
     if (part.defined()) ops::add(stream, owned, part, owned);
   };
-  reducing_ = {.ticket = parts_.queue.submit(job), .whole = whole, .part = part};
+  reducing_ = {.ticket = parts_.queue.submit(job, "reduce gradients"), .whole = whole, .part = part};
 }
 
 void ShardedGradients::finish() {

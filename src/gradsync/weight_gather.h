@@ -13,9 +13,11 @@ class WeightGather {
   explicit WeightGather(const GradSyncParts& parts) : parts_(parts), tickets_(parts.store.units().size(), 0) {}
 
   void publish(int unit, Traffic traffic) {
-    ticket(unit) = parts_.queue.submit([this, unit, traffic](Stream&) {
-      parts_.ranks.all_gather(parts_.store.owned_weights(unit), parts_.store.unit_weights(unit), traffic);
-    });
+    ticket(unit) = parts_.queue.submit(
+        [this, unit, traffic](Stream&) {
+          parts_.ranks.all_gather(parts_.store.owned_weights(unit), parts_.store.unit_weights(unit), traffic);
+        },
+        "gather weights");
   }
   void wait(int unit) { parts_.queue.wait(ticket(unit)); }
 

@@ -26,18 +26,20 @@ void WholeGradients::end(int unit) {
   const bool last = micro_step_ + 1 == micro_steps_;
   if (tree_ || last) parts_.store.add_tied_gradients(parts_.stream, unit);
   if (tree_) {
-    leaves_[static_cast<std::size_t>(unit)] =
-        parts_.queue.submit([this, unit, last, step = micro_step_](Stream& stream) {
+    leaves_[static_cast<std::size_t>(unit)] = parts_.queue.submit(
+        [this, unit, last, step = micro_step_](Stream& stream) {
           tree_->add(stream, unit, parts_.store.unit_gradients(unit), step);
           if (last) reduction_.take(stream, unit, tree_->finish(stream, unit));
-        });
+        },
+        "reduce gradients");
   } else if (last && bucket_.add(unit)) {
     submit_bucket();
   }
 }
 
 void WholeGradients::submit_bucket() {
-  parts_.queue.submit([this, units = bucket_.take()](Stream&) { reduction_.reduce(units); });
+  parts_.queue.submit([this, units = bucket_.take()](Stream&) { reduction_.reduce(units); },
+                      "reduce gradients");
 }
 
 void WholeGradients::finish() {

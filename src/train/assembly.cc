@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/trace.h"
 #include "comm/engines.h"
 #include "telemetry/units.h"
 #include "train/step.h"
@@ -163,6 +164,19 @@ std::int64_t Assembly::checkpoint_copy_bytes() const {
           ? params.count() * size_of(DType::kF32) * static_cast<std::int64_t>(1 + optimizer_buffers_.size())
           : 0;
   return copy + WholeState::buffer_bytes(params, optimizer_buffers_.size());
+}
+
+void Assembly::set_trace(Trace* trace) {
+  settle();
+  TraceTrack* const compute = trace == nullptr ? nullptr : &trace->track("compute");
+  const auto track_of = [&](const CommQueue& queue, const char* name) {
+    return trace != nullptr && queue.in_background() ? &trace->track(name) : compute;
+  };
+  TraceTrack* const queued = track_of(queue_, "dp communication");
+  stream.set_trace(compute);
+  queue_.set_trace(queued, compute);
+  groups.control->set_trace(compute);
+  groups.dp->set_trace(queued);
 }
 
 MemoryUse Assembly::planned_memory() const {

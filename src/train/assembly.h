@@ -38,6 +38,8 @@ ArenaSizes measure_arenas(const Config& config, int rank = 0);
 // category when it has not so many to give.
 ArenaSizes plan_memory(const Config& config, const Device& device, const World& world);
 
+class Trace;
+
 class Assembly {
  public:
   // config.model.vocab must be known, and world have the mesh's ranks; a collective call. Without sizes the
@@ -77,6 +79,10 @@ class Assembly {
   MemoryUse peak_memory() const;
   // Returns when no communication is under way any more.
   void settle() { queue_.wait_all(); }
+  // What is done from here on is recorded: "compute" is the thread that trains, and each queue that works
+  // beside it has a track of its own. Null: no more. Waits until everything is settled. The trace outlives its
+  // use.
+  void set_trace(Trace* trace);
   // What this rank sent so far, once it is settled.
   CommStats sent() const { return groups.control->stats() + groups.dp->stats(); }
 

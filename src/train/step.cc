@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/stopwatch.h"
+#include "base/trace.h"
 #include "comm/agreement.h"
 #include "gradsync/gradient_norm.h"
 #include "ops/cross_entropy.h"
@@ -48,10 +49,16 @@ std::vector<double> compute_gradients(Assembly& assembly, const HostBatch& batch
     assembly.sync->begin_micro_step(i);
     Transformer::MicroBatch micro =
         load_micro_batch(assembly.stream, shape, batch, i, assembly.tokens, assembly.targets);
-    assembly.model->forward(ctx, micro, static_cast<float>(per_token));
-    loss_sums.push_back(ops::sum(assembly.stream, micro.losses));
+    {
+      const TraceSpan span(assembly.stream.trace(), TraceKind::kCompute, "forward {}", i);
+      assembly.model->forward(ctx, micro, static_cast<float>(per_token));
+      loss_sums.push_back(ops::sum(assembly.stream, micro.losses));
+    }
     result.forward_seconds += watch.lap();
-    assembly.model->backward(ctx, micro);
+    {
+      const TraceSpan span(assembly.stream.trace(), TraceKind::kCompute, "backward {}", i);
+      assembly.model->backward(ctx, micro);
+    }
     result.backward_seconds += watch.lap();
   }
   const Stopwatch watch;
@@ -78,6 +85,7 @@ void gather_losses(Communicator& ranks, std::vector<double> own, bool wishes_to_
 
 // Each rank updates what it owns, unit by unit, and begins to pass it on.
 void apply_update(Assembly& assembly, double lr, std::int64_t update, float gradient_scale) {
+  const TraceSpan span(assembly.stream.trace(), TraceKind::kCompute, "optimizer");
   for (int unit = 0; unit < static_cast<int>(assembly.params.units().size()); ++unit) {
     for (const OwnedSlice& slice : assembly.params.owned_slices(unit)) {
       assembly.optimizer->step(assembly.stream, assembly.span_of(slice),
@@ -99,7 +107,10 @@ StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std
   gather_losses(control, std::move(losses), wishes_to_stop(), result);
 
   Stopwatch watch;
-  const double squares = gradient_square_sum(assembly.stream, assembly.params, control);
+  const double squares = [&] {
+    const TraceSpan span(assembly.stream.trace(), TraceKind::kCompute, "gradient norm");
+    return gradient_square_sum(assembly.stream, assembly.params, control);
+  }();
   result.grad_norm = std::sqrt(squares) / loss_scale;
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (assembly.loss_scaler) {

@@ -49,13 +49,15 @@ void TensorGroup::reduce(const Tensor& partial, const Tensor& out) const {
 TensorGroup::Ticket TensorGroup::begin_gather(const Tensor& x, const Tensor& whole) const {
   check(part_.sequence_parallel, "only rows that are cut are gathered");
   return queue_->submit(
-      [ranks = background_, traffic = traffic_, x, whole](Stream&) { ranks->all_gather(x, whole, traffic); });
+      [ranks = background_, traffic = traffic_, x, whole](Stream&) { ranks->all_gather(x, whole, traffic); },
+      "gather rows");
 }
 
 TensorGroup::Ticket TensorGroup::begin_reduce(const Tensor& partial, const Tensor& out) const {
   check(!alone(), "a rank alone has nothing to reduce");
   return queue_->submit([ranks = background_, cut = part_.sequence_parallel, traffic = traffic_, partial,
-                         out](Stream&) { reduce_rows(*ranks, cut, partial, out, traffic); });
+                         out](Stream&) { reduce_rows(*ranks, cut, partial, out, traffic); },
+                        "reduce rows");
 }
 
 void TensorGroup::wait(Ticket ticket) const {
