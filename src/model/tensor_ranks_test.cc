@@ -323,7 +323,13 @@ BlockCost cost_of_block(const ModelSpec& spec, BatchShape shape, int ranks, bool
   Arena saved = Arena::measuring("saved");
   Arena work = Arena::measuring("work");
   UnitHooks units;
-  Context ctx{.stream = stream, .saved = saved, .work = work, .kept = work, .units = units, .tensor = tensor};
+  Context ctx{.stream = stream,
+              .saved = saved,
+              .work = work,
+              .kept = work,
+              .recomputed = saved,
+              .units = units,
+              .tensor = tensor};
   Arena residual = Arena::measuring("residual");
   const auto rows = [&] {
     return residual.allocate(DType::kBF16, {tensor.outer_rows(shape.tokens()), spec.hidden});
