@@ -18,22 +18,12 @@ using testing::expect_same_on_any_threads;
 using testing::HostTensor;
 using testing::kFloatTypes;
 using testing::on_each_target;
+using testing::some_targets;
 using testing::StridedMatrix;
 using testing::values_of;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr float kScale = 0.125F;
-
-// Every third row is masked.
-HostTensor some_targets(std::int64_t rows, std::int64_t vocab) {
-  const RandomStream random(3, "targets");
-  std::vector<double> ids;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const auto id = random.bits(static_cast<std::uint64_t>(r)) % static_cast<std::uint64_t>(vocab);
-    ids.push_back(r % 3 == 1 ? kIgnoredTarget : static_cast<double>(id));
-  }
-  return HostTensor::of(DType::kI32, {rows}, ids);
-}
 
 reference::Ids ids_of(const HostTensor& targets) {
   const auto values = targets.values();

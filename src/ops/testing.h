@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "device/stream.h"
 #include "device/tensor.h"
+#include "ops/cross_entropy.h"
 #include "ops/norm.h"
 
 namespace meshtrain {
@@ -170,6 +171,17 @@ class HostTensor {
   Shape shape_;
   std::vector<std::byte> bytes_;
 };
+
+// Targets of cross-entropy below `vocab`. Every third row is masked.
+inline HostTensor some_targets(std::int64_t rows, std::int64_t vocab) {
+  const RandomStream random(3, "targets");
+  std::vector<double> ids;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto id = random.bits(static_cast<std::uint64_t>(r)) % static_cast<std::uint64_t>(vocab);
+    ids.push_back(r % 3 == 1 ? kIgnoredTarget : static_cast<double>(id));
+  }
+  return HostTensor::of(DType::kI32, {rows}, ids);
+}
 
 // |actual - expected| <= relative * |expected| + absolute, element by element; NaN equals NaN.
 inline void expect_close(const std::vector<double>& actual, const std::vector<double>& expected,
