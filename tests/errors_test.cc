@@ -137,15 +137,29 @@ TEST_F(Errors, SizesThatAreImpossible) {
 }
 
 TEST_F(Errors, AMeshThatThisVersionDoesNotHave) {
-  for (const std::string axis : {"tp", "pp", "cp", "ep"}) {
+  for (const std::string axis : {"cp", "ep"}) {
     expect_train_refused("mesh." + axis + "=2", {"mesh." + axis + " = 2", "set it to 1"});
   }
   expect_train_refused("mesh.zero=4", {"mesh.zero = 4", "between 0 and 3"});
 }
 
+TEST_F(Errors, AMeshThatTheModelDoesNotHave) {
+  expect_train_refused("mesh.tp=3", {"mesh.tp = 3", "model.heads = 4", "Use mesh.tp = 2 or 4"});
+  expect_train_refused("mesh.pp=5", {"mesh.pp = 5", "model.layers = 2", "mesh.pp = 4"});
+  expect_train_refused("mesh.virtual_stages=2", {"mesh.virtual_stages = 2", "mesh.pp = 1"});
+  expect_train_refused("mesh.stage_layers=[1, 1]", {"mesh.stage_layers", "2 numbers", "[2]"});
+  expect_refused({"train", "a.toml", "-s", "mesh.tp=4", "-s", "data.seq_len=30"},
+                 {"data.seq_len = 30", "mesh.tp = 4", "28 or 32", "mesh.sequence_parallel = false"});
+  // plan and verify refuse with the same words.
+  expect_refused({"plan", "a.toml", "-s", "mesh.tp=3"}, {"mesh.tp = 3", "model.heads = 4"});
+  expect_refused({"verify", "a.toml", "--mesh", "dp=1", "--mesh", "pp=5"}, {"\"pp=5\"", "model.layers = 2"});
+}
+
 TEST_F(Errors, AMeshThatDoesNotFit) {
-  expect_refused({"train", "a.toml", "--ranks", "4", "-s", "mesh.dp=2"},
-                 {"mesh.dp = 2", "makes 2 ranks", "there are 4", "--ranks 2", "mesh.dp = 4"});
+  expect_refused({"train", "a.toml", "--ranks", "3", "-s", "mesh.tp=2"},
+                 {"mesh.tp = 2", "takes 2 ranks", "3 are no multiple", "Start 2 or 4 ranks"});
+  expect_refused({"train", "a.toml", "--ranks", "2", "-s", "mesh.dp=1"},
+                 {"mesh.dp = 1", "makes 1 ranks", "there are 2", "--ranks 1", "mesh.dp = 2"});
   expect_refused({"train", "a.toml", "--ranks", "3"}, {"train.global_batch = 4", "mesh.dp = 3", "mesh.dp = 2"});
   expect_refused({"train", "a.toml", "--ranks", "0"}, {"--ranks", "0"});
   expect_refused({"train", "a.toml", "--ranks", "2", "--ranks-as", "fibres"}, {"--ranks-as", "fibres"});

@@ -56,19 +56,27 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
   return best;
 }
 
-std::string divisors_around(std::int64_t n, std::int64_t value) {
-  std::int64_t below = 1;
-  std::int64_t above = n;
-  const auto see = [&](std::int64_t divisor) {
-    if (divisor <= value) below = std::max(below, divisor);
-    if (divisor >= value) above = std::min(above, divisor);
-  };
+std::vector<std::int64_t> divisors(std::int64_t n) {
+  std::vector<std::int64_t> small;
+  std::vector<std::int64_t> large;
   for (std::int64_t i = 1; i <= n / i; ++i) {
     if (n % i != 0) continue;
-    see(i);
-    see(n / i);
+    small.push_back(i);
+    if (i != n / i) large.push_back(n / i);
   }
-  return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
+  small.insert(small.end(), large.rbegin(), large.rend());
+  return small;
+}
+
+std::string values_around(std::span<const std::int64_t> values, std::int64_t value) {
+  const auto above = std::lower_bound(values.begin(), values.end(), value);
+  if (above == values.end()) return fmt::format("{}", values.back());
+  if (above == values.begin() || *above == value) return fmt::format("{}", *above);
+  return fmt::format("{} or {}", *(above - 1), *above);
+}
+
+std::string divisors_around(std::int64_t n, std::int64_t value) {
+  return values_around(divisors(n), value);
 }
 
 }  // namespace meshtrain

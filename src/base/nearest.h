@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace meshtrain {
 
@@ -15,6 +16,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 
 // The candidate closest to `name`, the first of equals; empty when there is no candidate.
 std::string nearest(std::string_view name, std::span<const std::string> candidates);
+
+// Of n ≥ 1, ascending.
+std::vector<std::int64_t> divisors(std::int64_t n);
+
+// "4 or 8": of ascending values, of which there is one at least, those next to `value` on both sides; one
+// number where they coincide or `value` lies outside.
+std::string values_around(std::span<const std::int64_t> values, std::int64_t value);
 
 // "4 or 8": the divisors of n ≥ 1 next to `value` on both sides; one number where they coincide.
 std::string divisors_around(std::int64_t n, std::int64_t value);

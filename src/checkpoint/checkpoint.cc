@@ -159,6 +159,10 @@ void read_tensors(const SafetensorsReader& file, std::span<const TensorDestinati
   for (const TensorDestination& tensor : tensors) {
     const std::string problem = mismatch(file.find(tensor.name), tensor);
     if (!problem.empty()) throw_user_error("{} {}. {}", file.name(), problem, kHint);
+    for (const TensorDestination::Piece& piece : tensor.pieces) {
+      check(piece.first >= 0 && piece.count >= 0 && piece.first + piece.count <= tensor.shape.numel(),
+            "a piece of a tensor reaches beyond it");
+    }
     wanted.insert(tensor.name);
   }
   for (const SafetensorsEntry& entry : file.entries()) {
@@ -168,11 +172,14 @@ void read_tensors(const SafetensorsReader& file, std::span<const TensorDestinati
     }
   }
   for (const TensorDestination& tensor : tensors) {
-    const std::int64_t count = tensor.count < 0 ? tensor.shape.numel() - tensor.first : tensor.count;
-    if (count == 0) continue;
-    const auto begin = static_cast<std::size_t>(tensor.first * size_of(tensor.dtype));
-    const auto bytes = static_cast<std::size_t>(count * size_of(tensor.dtype));
-    std::memcpy(tensor.data, file.find(tensor.name)->data.subspan(begin, bytes).data(), bytes);
+    if (tensor.pieces.empty()) continue;
+    const std::span<const std::byte> data = file.find(tensor.name)->data;
+    const std::int64_t size = size_of(tensor.dtype);
+    for (const TensorDestination::Piece& piece : tensor.pieces) {
+      const std::span<const std::byte> from = data.subspan(static_cast<std::size_t>(piece.first * size),
+                                                           static_cast<std::size_t>(piece.count * size));
+      std::memcpy(piece.data, from.data(), from.size());
+    }
     file.let_go();
   }
 }

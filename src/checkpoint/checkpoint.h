@@ -33,14 +33,17 @@ std::optional<CheckpointPlace> newest_checkpoint(const std::string& directory);
 // Throws UserError when there is none.
 std::string resolve_checkpoint(const std::string& path);
 
-// Where a tensor of a checkpoint goes: contiguous host memory for all of it, or for a range of its elements.
+// Where a tensor of a checkpoint goes: pieces of host memory for ranges of its elements, perhaps none.
 struct TensorDestination {
+  struct Piece {
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+    void* data = nullptr;
+  };
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
-  void* data = nullptr;
-  std::int64_t first = 0;
-  std::int64_t count = -1;  // -1: from `first` to the end
+  std::vector<Piece> pieces;
 };
 
 // Copies every tensor of the file. The file must have exactly the tensors asked for, of these types and

@@ -150,16 +150,40 @@ TEST_F(CheckpointTest, AnotherModelIsRefused) {
   const auto message = [&](const std::vector<TensorDestination>& tensors) {
     return message_of<UserError>([&] { read_tensors(checkpoint.model(), tensors); });
   };
-  const TensorDestination weight = {.name = "weight", .shape = {64, 3}, .data = memory.data()};
-  const TensorDestination bias = {.name = "bias", .shape = {3}, .data = memory.data()};
-  expect_contains(message({weight, {"bias", DType::kF32, {4}, memory.data()}}),
+  const auto whole = [&](const char* name, const Shape& shape, DType dtype = DType::kF32) {
+    return TensorDestination{name, dtype, shape, {{0, shape.numel(), memory.data()}}};
+  };
+  const TensorDestination weight = whole("weight", {64, 3});
+  const TensorDestination bias = whole("bias", {3});
+  expect_contains(message({weight, whole("bias", {4})}),
                   {"model.safetensors", "\"bias\" as [3]", "should be [4]", "another model"});
-  expect_contains(message({weight, {"bias", DType::kF32, {3, 1}, memory.data()}}), {"[3]", "[3, 1]"});
-  expect_contains(message({weight, {"bias", DType::kBF16, {3}, memory.data()}}), {"\"bias\" in F32", "BF16"});
-  expect_contains(message({weight, bias, {"gain", DType::kF32, {3}, memory.data()}}),
-                  {"no tensor \"gain\" [3]"});
+  expect_contains(message({weight, whole("bias", {3, 1})}), {"[3]", "[3, 1]"});
+  expect_contains(message({weight, whole("bias", {3}, DType::kBF16)}), {"\"bias\" in F32", "BF16"});
+  expect_contains(message({weight, bias, whole("gain", {3})}), {"no tensor \"gain\" [3]"});
   expect_contains(message({weight}), {"\"bias\" [3] that has no place"});
   EXPECT_EQ(memory, std::vector<float>(1000, 5.0F));  // nothing was copied
+}
+
+TEST_F(CheckpointTest, PiecesOfATensorGoToTheirPlaces) {
+  const TinyRun run(1);
+  write_checkpoint(dir_, run.contents);
+  const Checkpoint checkpoint(path(1));
+  // Columns 1 and 2 of rows 0, 1 and 63; nothing of the bias.
+  std::vector<float> columns(7, -1.0F);
+  TensorDestination weight = {"weight", DType::kF32, {64, 3}, {}};
+  for (const std::int64_t row : {0, 1, 63}) {
+    const auto place = static_cast<std::ptrdiff_t>(2 * weight.pieces.size());
+    weight.pieces.push_back({.first = 3 * row + 1, .count = 2, .data = columns.data() + place});
+  }
+  const TensorDestination bias = {"bias", DType::kF32, {3}, {}};
+  read_tensors(checkpoint.model(), std::vector<TensorDestination>{weight, bias});
+  std::vector<float> expected;
+  for (const std::size_t element : {1, 2, 4, 5, 190, 191}) expected.push_back(run.weight[element]);
+  expected.push_back(-1.0F);  // nothing is written beyond the pieces
+  EXPECT_EQ(columns, expected);
+  weight.pieces.back().count = 3;
+  EXPECT_THROW(read_tensors(checkpoint.model(), std::vector<TensorDestination>{weight, bias}),
+               std::logic_error);
 }
 
 TEST_F(CheckpointTest, AManifestCannotLeadElsewhere) {

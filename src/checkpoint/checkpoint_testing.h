@@ -36,9 +36,12 @@ struct TinyRun {
     contents.state = {{"position", step * 32}, {"loss_scale", 65536.0}};
   }
   std::vector<TensorDestination> model() {
-    return {{"weight", DType::kF32, {width, 3}, weight.data()}, {"bias", DType::kF32, {3}, bias.data()}};
+    return {destination("weight", {width, 3}, weight), destination("bias", {3}, bias)};
   }
-  std::vector<TensorDestination> optimizer() { return {{"weight.m", DType::kF32, {width, 3}, m.data()}}; }
+  std::vector<TensorDestination> optimizer() { return {destination("weight.m", {width, 3}, m)}; }
+  static TensorDestination destination(std::string name, const Shape& shape, std::vector<float>& to) {
+    return {std::move(name), DType::kF32, shape, {{0, shape.numel(), to.data()}}};
+  }
 
   std::int64_t width;
   std::vector<float> weight;

@@ -132,13 +132,13 @@ nlohmann::json measure(const Arguments& arguments, const Config& config, World& 
   const double achieved = tokens * flops / seconds / 1e12;
   return {
       {"preset", config.preset},
-      {"parameters", assembly.params.count()},
+      {"parameters", parameter_count(config.model)},
       {"batch", config.train.micro_batch},
       {"seq_len", config.data.seq_len},
       {"micro_steps", assembly.micro_steps()},
       {"compute", name_of(dtype)},
       {"recompute", name_of(config.recompute)},
-      {"ranks", assembly.ranks()},
+      {"ranks", world.size()},
       {"zero", config.mesh.zero},
       {"threads", threads},
       {"steps", samples.size()},

@@ -29,7 +29,7 @@ Config load(const ConfigArguments& arguments, RankArguments& ranks) {
 }
 
 Config with_ranks(const Config& config, std::int64_t asked) {
-  return for_ranks(config, asked > 0 ? asked : std::max<std::int64_t>(ranks_of(config.mesh), 1));
+  return for_ranks(config, asked > 0 ? asked : least_ranks_of(config.mesh));
 }
 
 void run_on_ranks(const Config& config, const RankArguments& arguments,

@@ -1,60 +1,83 @@
 #include "gradsync/gradient_norm.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
-#include <vector>
 
 #include "comm/agreement.h"
-#include "ops/square_sum.h"
 
 namespace meshtrain {
 namespace {
 
 using Nodes = std::vector<ops::SquareNode>;
 
-void append(Nodes& to, const Nodes& more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
-
-std::size_t node_count(const ParamStore& store, int unit, int part) {
-  const std::int64_t elements = store.owned_elements(unit);
-  return ops::square_node_cover(elements * part, elements).size();
+int units_of(const ParamStore& store) {
+  return static_cast<int>(store.units().size());
 }
 
 }  // namespace
 
-double gradient_square_sum(Stream& stream, const ParamStore& store, Communicator& owners) {
-  const int parts = store.sharding().parts;
-  const auto units = static_cast<int>(store.units().size());
+UnitSquares::UnitSquares(const ParamStore& store) : store_(store) {
+  for (int unit = 0; unit < units_of(store); ++unit) uncounted_.push_back(store.uncounted(unit));
+  for (int part = 0; part < store.sharding().parts; ++part) {
+    std::vector<std::size_t>& nodes = nodes_.emplace_back();
+    for (int unit = 0; unit < units_of(store); ++unit) {
+      const std::int64_t elements = store.owned_elements(unit);
+      const bool copy = store.units()[static_cast<std::size_t>(unit)].copy;  // has no gradient of its own
+      nodes.push_back(copy ? 0 : ops::square_node_cover(elements * part, elements).size());
+    }
+    longest_ = std::max(longest_, std::accumulate(nodes.begin(), nodes.end(), std::size_t{0}));
+  }
+}
+
+std::vector<double> UnitSquares::sums(Stream& stream, Communicator& owners) const {
   Nodes own;
-  for (int unit = 0; unit < units; ++unit) {
-    append(own, ops::square_nodes(stream, store.owned_gradients(unit), store.owned_begin(unit)));
+  for (int unit = 0; unit < units_of(store_); ++unit) {
+    if (store_.units()[static_cast<std::size_t>(unit)].copy) continue;
+    const Nodes nodes = ops::square_nodes(stream, store_.owned_gradients(unit), store_.owned_begin(unit),
+                                          uncounted_[static_cast<std::size_t>(unit)]);
+    own.insert(own.end(), nodes.begin(), nodes.end());
   }
   // Each part has its own number of nodes, which everybody can tell; messages have the length of the longest.
-  std::vector<std::vector<std::size_t>> counts(static_cast<std::size_t>(parts));
-  std::size_t longest = 0;
-  for (int part = 0; part < parts; ++part) {
-    std::size_t total = 0;
-    for (int unit = 0; unit < units; ++unit) {
-      counts[static_cast<std::size_t>(part)].push_back(node_count(store, unit, part));
-      total += counts[static_cast<std::size_t>(part)].back();
-    }
-    longest = std::max(longest, total);
-  }
-  own.resize(longest);
+  own.resize(longest_);
   const Nodes all =
-      parts > 1 ? gather_from_ranks<ops::SquareNode>(owners, own, Traffic::kControl) : std::move(own);
-  double sum = 0.0;
-  std::vector<std::size_t> next(static_cast<std::size_t>(parts));
-  for (std::size_t part = 0; part < next.size(); ++part) next[part] = part * longest;
-  for (std::size_t unit = 0; unit < static_cast<std::size_t>(units); ++unit) {
+      nodes_.size() > 1 ? gather_from_ranks<ops::SquareNode>(owners, own, Traffic::kControl) : std::move(own);
+  std::vector<std::size_t> next(nodes_.size());
+  for (std::size_t part = 0; part < next.size(); ++part) next[part] = part * longest_;
+  std::vector<double> sums(uncounted_.size());
+  for (std::size_t unit = 0; unit < sums.size() && stream.kind() != DeviceKind::kSim; ++unit) {
     Nodes nodes;
     for (std::size_t part = 0; part < next.size(); ++part) {
       const auto begin = all.begin() + static_cast<std::ptrdiff_t>(next[part]);
-      nodes.insert(nodes.end(), begin, begin + static_cast<std::ptrdiff_t>(counts[part][unit]));
-      next[part] += counts[part][unit];
+      nodes.insert(nodes.end(), begin, begin + static_cast<std::ptrdiff_t>(nodes_[part][unit]));
+      next[part] += nodes_[part][unit];
     }
-    if (stream.kind() != DeviceKind::kSim) sum += ops::combine_square_nodes(nodes);
+    sums[unit] = ops::combine_square_nodes(nodes);
+  }
+  return sums;
+}
+
+double combine_unit_sums(std::span<const double> sums, const NormPlace& place, Communicator& everyone) {
+  check(sums.size() == place.unit.size(), "each unit's sum needs a place");
+  const auto ranks = static_cast<std::size_t>(place.tensor_ranks);
+  // One value of one rank in each place, zeros of all others: adding them up only moves them.
+  std::vector<double> all(ranks * place.model_units);
+  std::size_t counted = 0;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (place.unit[i] < 0) continue;
+    ++counted;
+    const std::size_t index =
+        static_cast<std::size_t>(place.unit[i]) * ranks + static_cast<std::size_t>(place.tensor_rank);
+    if (place.counts) all[index] = sums[i];
+  }
+  // Data-parallel ranks alone have the same sums already.
+  if (ranks == 1 && counted == place.model_units) return std::accumulate(sums.begin(), sums.end(), 0.0);
+  const Tensor tensor(all.data(), DType::kF64, {static_cast<std::int64_t>(all.size())});
+  everyone.all_reduce(tensor, tensor, ReduceOp::kSum, Traffic::kControl);
+  double sum = 0.0;
+  for (std::size_t begin = 0; begin < all.size(); begin += ranks) {
+    sum += std::accumulate(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                           all.begin() + static_cast<std::ptrdiff_t>(begin + ranks), 0.0);
   }
   return sum;
 }

@@ -24,12 +24,13 @@ void check_gradient(const Tensor& dout, const Tensor& gradient) {
 }  // namespace
 
 void embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table, const Tensor& positions,
-                       std::int64_t seq, std::int64_t first_position, const Tensor& out) {
+                       std::int64_t seq, std::int64_t first_position, const Tensor& out,
+                       std::int64_t first_id) {
   check(out.rank() >= 1 && is_float(out.dtype()), "embedding: out must be rows of fp32, bf16 or fp16");
   const std::int64_t rows = rows_of(out);
   const std::int64_t width = out.shape().back();
   check_tokens(tokens, rows);
-  check(table.rank() == 2, "embedding: table must be [V, H]");
+  check(table.rank() == 2 && first_id >= 0, "embedding: table must be [V, H] of ids that are not negative");
   check_matrix(table, out.dtype(), table.dim(0), width, "embedding: table must be [V, H] of out's dtype");
   std::int64_t bytes = tokens.bytes() + 2 * out.bytes();
   if (positions.defined()) {
@@ -41,17 +42,19 @@ void embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table
     bytes += std::min(seq, rows) * width * size_of(out.dtype());
   }
   run(stream, {.bytes = bytes},
-      [&] { cpu::embedding_forward(stream, tokens, table, positions, seq, first_position, out); });
+      [&] { cpu::embedding_forward(stream, tokens, table, positions, seq, first_position, out, first_id); });
 }
 
-void embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& dout, const Tensor& dtable) {
+void embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& dout, const Tensor& dtable,
+                        std::int64_t first_id) {
   check(dout.rank() >= 1 && is_float(dout.dtype()), "embedding: dout must be rows of fp32, bf16 or fp16");
   const std::int64_t rows = rows_of(dout);
   check_tokens(tokens, rows);
   check_gradient(dout, dtable);
+  check(first_id >= 0, "embedding: the gradient must be of ids that are not negative");
   const std::int64_t touched = std::min(rows, dtable.dim(0)) * dtable.dim(1) * size_of(dtable.dtype());
   run(stream, {.bytes = tokens.bytes() + dout.bytes() + 2 * touched},
-      [&] { cpu::embedding_backward(stream, tokens, dout, dtable); });
+      [&] { cpu::embedding_backward(stream, tokens, dout, dtable, first_id); });
 }
 
 void position_backward(Stream& stream, const Tensor& dout, std::int64_t seq, const Tensor& dpositions) {

@@ -100,6 +100,62 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EmbeddingTest,
                          ::testing::Combine(::testing::ValuesIn(kFloatTypes), ::testing::Values(1, 5, 301),
                                             ::testing::Values(1, 7, 32, 80, 768)));
 
+// As many ids a shard as hold the vocabulary: the last may lie beyond it, wholly too.
+TEST_P(EmbeddingTest, ShardsAddUpToTheWholeTable) {
+  const auto table = HostTensor::random(dtype, {vocab, width}, "table");
+  const auto positions = HostTensor::random(dtype, {kSeq + 4, width}, "positions");
+  on_each_target([&](Stream& stream) {
+    const HostTensor whole(dtype, {kRows, width});
+    embedding_forward(stream, tokens, table, positions, kSeq, 4, whole);
+    for (const std::int64_t shards : {1, 2, 3, 7}) {
+      SCOPED_TRACE(shards);
+      const std::int64_t held = (vocab + shards - 1) / shards;
+      std::vector<float> sum(static_cast<std::size_t>(kRows * width));
+      for (std::int64_t s = 0; s < shards; ++s) {
+        const auto shard = HostTensor::random(dtype, {held, width}, "padding");
+        const std::int64_t count = std::clamp<std::int64_t>(vocab - s * held, 0, held);
+        if (count > 0) {
+          testing::set_values(shard.tensor().slice(0, 0, count),
+                              testing::values_of(table.tensor().slice(0, s * held, count)));
+        }
+        // What was there before must not show.
+        const StridedMatrix out(dtype, kRows, width, "out");
+        embedding_forward(stream, tokens, shard, s == shards - 1 ? positions.tensor() : Tensor(), kSeq, 4, out,
+                          s * held);
+        out.expect_margins_untouched();
+        const auto values = out.values();
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<float>(values[i]);
+      }
+      const auto rounded = HostTensor::of(dtype, {kRows, width}, {sum.begin(), sum.end()});
+      EXPECT_TRUE(rounded.bytes() == whole.bytes());
+    }
+  });
+}
+
+TEST_P(EmbeddingTest, GradientsOfShardsAreThoseOfTheWholeTable) {
+  const StridedMatrix dout(dtype, kRows, width, "dout");
+  on_each_target([&](Stream& stream) {
+    for (const DType gradient : {DType::kF32, dtype}) {
+      const auto whole = HostTensor::random(gradient, {vocab, width}, "d");
+      const auto start = whole.values();
+      embedding_backward(stream, tokens, dout, whole);
+      for (const std::int64_t shards : {1, 2, 3, 7}) {
+        SCOPED_TRACE(shards);
+        const std::int64_t held = (vocab + shards - 1) / shards;
+        const HostTensor all(gradient, {shards * held, width});
+        testing::set_values(all.tensor().slice(0, 0, vocab), start);
+        for (std::int64_t s = 0; s < shards; ++s) {
+          embedding_backward(stream, tokens, dout, all.tensor().slice(0, s * held, held), s * held);
+        }
+        auto expected = whole.bytes();
+        // Padding stays zero.
+        expected.resize(all.bytes().size());
+        EXPECT_TRUE(all.bytes() == expected);
+      }
+    }
+  });
+}
+
 TEST(Embedding, SameBitsOnAnyThreads) {
   // Narrow tables too, where threads share out rows besides columns.
   for (const std::int64_t width : {16, 100, 768}) {
@@ -150,20 +206,46 @@ TEST(Embedding, KeepsWhatAFrequentTokenAddsUpTo) {
   });
 }
 
-TEST(Embedding, RefusesTokensAndPositionsBeyondTheTables) {
+TEST(Embedding, IdsThatTheTableDoesNotHoldAreZerosAndMoveNothing) {
+  const auto tokens = HostTensor::of(DType::kI32, {5}, {9, 10, 12, 13, 2147483647});
+  const auto table = HostTensor::of(DType::kF32, {3, 1}, {1, 2, 3});
+  const auto positions = HostTensor::of(DType::kF32, {5, 1}, {10, 20, 30, 40, 50});
+  const auto dout = HostTensor::of(DType::kF32, {5, 1}, {1, 10, 100, 1000, 10000});
+  on_each_target([&](Stream& stream) {
+    const auto out = HostTensor::random(DType::kF32, {5, 1}, "out");
+    embedding_forward(stream, tokens, table, {}, 5, 0, out, 10);
+    EXPECT_EQ(out.values(), (std::vector<double>{0, 1, 3, 0, 0}));
+    embedding_forward(stream, tokens, table, positions, 5, 0, out, 10);
+    EXPECT_EQ(out.values(), (std::vector<double>{10, 21, 33, 40, 50}));
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const auto dtable = HostTensor::of(dtype, {3, 1}, {1, 1, 1});
+      embedding_backward(stream, tokens, HostTensor::of(dtype, {5, 1}, dout.values()), dtable, 10);
+      EXPECT_EQ(dtable.values(), (std::vector<double>{11, 1, 101}));
+      // A shard beyond the vocabulary, and beyond every int32.
+      for (const std::int64_t first : {std::int64_t{14}, std::int64_t{1} << 31, std::int64_t{1} << 40}) {
+        embedding_backward(stream, tokens, HostTensor::of(dtype, {5, 1}, dout.values()), dtable, first);
+        embedding_forward(stream, tokens, table, {}, 5, 0, out, first);
+        EXPECT_EQ(dtable.values(), (std::vector<double>{11, 1, 101}));
+        EXPECT_EQ(out.values(), std::vector<double>(5, 0.0));
+      }
+    }
+  });
+}
+
+TEST(Embedding, RefusesNegativeTokensAndPositionsBeyondTheTable) {
   const auto cpu = make_cpu_device();
   Stream stream(*cpu, 1);
   const HostTensor table(DType::kF32, {4, 8});
   const HostTensor out(DType::kF32, {2, 8});
-  const auto high = HostTensor::of(DType::kI32, {2}, {1, 4});
   const auto low = HostTensor::of(DType::kI32, {2}, {-1, 0});
-  EXPECT_THROW(embedding_forward(stream, high, table, {}, 2, 0, out), std::logic_error);
-  EXPECT_THROW(embedding_forward(stream, low, table, {}, 2, 0, out), std::logic_error);
-  EXPECT_THROW(embedding_backward(stream, high, out, table), std::logic_error);
-  EXPECT_THROW(embedding_backward(stream, high, out, HostTensor(DType::kBF16, {5, 8})), std::logic_error);
-  EXPECT_THROW(embedding_backward(stream, high, out, HostTensor(DType::kF32, {5, 7})), std::logic_error);
-  EXPECT_THROW(position_backward(stream, out, 2, HostTensor(DType::kBF16, {4, 8})), std::logic_error);
   const auto good = HostTensor::of(DType::kI32, {2}, {0, 3});
+  EXPECT_THROW(embedding_forward(stream, low, table, {}, 2, 0, out), std::logic_error);
+  EXPECT_THROW(embedding_forward(stream, good, table, {}, 2, 0, out, -1), std::logic_error);
+  EXPECT_THROW(embedding_backward(stream, low, out, table), std::logic_error);
+  EXPECT_THROW(embedding_backward(stream, good, out, table, -1), std::logic_error);
+  EXPECT_THROW(embedding_backward(stream, good, out, HostTensor(DType::kBF16, {5, 8})), std::logic_error);
+  EXPECT_THROW(embedding_backward(stream, good, out, HostTensor(DType::kF32, {5, 7})), std::logic_error);
+  EXPECT_THROW(position_backward(stream, out, 2, HostTensor(DType::kBF16, {4, 8})), std::logic_error);
   EXPECT_THROW(embedding_forward(stream, good, table, table, 2, 3, out), std::logic_error);
   EXPECT_NO_THROW(embedding_forward(stream, good, table, table, 2, 2, out));
 }

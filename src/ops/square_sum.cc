@@ -66,6 +66,15 @@ std::vector<SquareNode> task_nodes(std::int64_t first_leaf, std::int64_t count) 
   return nodes;
 }
 
+bool ascend(std::span<const ElementRange> ranges) {
+  std::int64_t next = 0;
+  for (const ElementRange& range : ranges) {
+    if (range.begin < next || range.end < range.begin) return false;
+    next = range.end;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::vector<SquareNode> square_node_cover(std::int64_t first_element, std::int64_t count) {
@@ -74,13 +83,15 @@ std::vector<SquareNode> square_node_cover(std::int64_t first_element, std::int64
   return cover(first_leaf, first_leaf + leaves_of(count), kMaxSquareHeight);
 }
 
-std::vector<SquareNode> square_nodes(Stream& stream, const Tensor& x, std::int64_t first_element) {
+std::vector<SquareNode> square_nodes(Stream& stream, const Tensor& x, std::int64_t first_element,
+                                     std::span<const ElementRange> without) {
   check(x.contiguous() && is_float(x.dtype()), "square_nodes takes a contiguous tensor of fp32, bf16 or fp16");
+  check(ascend(without), "square_nodes leaves out ranges that are ascending and do not overlap");
   std::vector<SquareNode> nodes = square_node_cover(first_element, x.numel());
   run(stream, {.bytes = x.bytes()}, [&] {
     const std::int64_t first_leaf = first_element / kSquareLeaf;
     std::vector<SquareNode> tasks = task_nodes(first_leaf, x.numel());
-    cpu::compute_square_nodes(stream, x, first_leaf, tasks);
+    cpu::compute_square_nodes(stream, x, first_leaf, tasks, without);
     nodes = merge_siblings(tasks);
   });
   return nodes;

@@ -36,9 +36,18 @@ static_assert(std::is_trivially_copyable_v<SquareNode> && sizeof(SquareNode) == 
 // count, unless the range ends where the origin does. Tells a receiver what another shard's nodes are.
 std::vector<SquareNode> square_node_cover(std::int64_t first_element, std::int64_t count);
 
+// Elements [begin, end) of the origin.
+struct ElementRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  friend bool operator==(const ElementRange&, const ElementRange&) = default;
+};
+
 // square_node_cover() of x, a contiguous fp32, bf16 or fp16 tensor that lies at `first_element` of its
-// origin, with the sums of its squares; zeros on `sim`.
-std::vector<SquareNode> square_nodes(Stream& stream, const Tensor& x, std::int64_t first_element);
+// origin, with the sums of its squares; zeros on `sim`. Elements of `without`, ascending ranges that do not
+// overlap and may reach beyond x, count as zeros whatever they are.
+std::vector<SquareNode> square_nodes(Stream& stream, const Tensor& x, std::int64_t first_element,
+                                     std::span<const ElementRange> without = {});
 
 // The sum of squares of the origin from the nodes of all its shards, in order and without a gap from the
 // first leaf on. Not finite when any element is not. 0 for no nodes.

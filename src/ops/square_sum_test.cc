@@ -45,12 +45,13 @@ double stated_sum(const std::vector<double>& x) {
 }
 
 // The nodes of all shards when the tensor is cut before each of the elements `cuts`.
-std::vector<SquareNode> nodes_of_shards(Stream& stream, const Tensor& x, std::vector<std::int64_t> cuts) {
+std::vector<SquareNode> nodes_of_shards(Stream& stream, const Tensor& x, std::vector<std::int64_t> cuts,
+                                        const std::vector<ElementRange>& without = {}) {
   cuts.push_back(x.numel());
   std::vector<SquareNode> all;
   std::int64_t begin = 0;
   for (const std::int64_t end : cuts) {
-    const auto nodes = square_nodes(stream, x.slice(0, begin, end - begin), begin);
+    const auto nodes = square_nodes(stream, x.slice(0, begin, end - begin), begin, without);
     all.insert(all.end(), nodes.begin(), nodes.end());
     begin = end;
   }
@@ -150,6 +151,112 @@ TEST(SquareSum, NodesAreThoseOfTheCover) {
   }
 }
 
+// x with zeros in the ranges, and x with what no sum survives there.
+struct WithoutRanges {
+  WithoutRanges(const HostTensor& x, DType dtype, const std::vector<ElementRange>& ranges)
+      : zeros(x), poison(x) {
+    const std::int64_t count = x.tensor().numel();
+    auto values = x.values();
+    const auto put = [&](double value) {
+      for (const ElementRange& range : ranges) {
+        for (std::int64_t i = range.begin; i < std::min(range.end, count); ++i) {
+          values[static_cast<std::size_t>(i)] = value;
+        }
+      }
+      return HostTensor::of(dtype, {count}, values);
+    };
+    zeros = put(0.0);
+    poison = put(NAN);
+  }
+
+  HostTensor zeros;
+  HostTensor poison;
+};
+
+// Of up to `count` ranges that may touch, be empty and reach beyond `elements`.
+std::vector<ElementRange> random_ranges(const RandomStream& random, std::uint64_t& draw, int count,
+                                        std::int64_t elements) {
+  std::vector<std::int64_t> ends;
+  for (int i = 0; i < 2 * count; ++i) {
+    ends.push_back(static_cast<std::int64_t>(random.uniform(draw++) * static_cast<float>(elements + 20)));
+  }
+  std::sort(ends.begin(), ends.end());
+  std::vector<ElementRange> ranges;
+  for (std::size_t i = 0; i < ends.size(); i += 2) ranges.push_back({ends[i], ends[i + 1]});
+  return ranges;
+}
+
+void expect_same_nodes(const std::vector<SquareNode>& actual, const std::vector<SquareNode>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_EQ(actual[i].index, expected[i].index);
+    EXPECT_EQ(actual[i].height, expected[i].height);
+    EXPECT_EQ(actual[i].lanes, expected[i].lanes);
+  }
+}
+
+TEST(SquareSum, ElementsLeftOutCountAsZeros) {
+  const auto cpu = make_cpu_device();
+  const RandomStream random(7, "ranges");
+  std::uint64_t draw = 0;
+  for (const DType dtype : kFloatTypes) {
+    for (const std::int64_t n : {1, 15, 17, 100, 1000, 70003, 300001}) {
+      const auto x = HostTensor::random(dtype, {n}, "x");
+      for (const int count : {1, 2, 5, 100}) {
+        const auto ranges = random_ranges(random, draw, count, n);
+        SCOPED_TRACE(fmt::format("{} {} without {} ranges", name_of(dtype), n, count));
+        const WithoutRanges without(x, dtype, ranges);
+        const double expected = stated_sum(without.zeros.values());
+        testing::for_each_target([&] {
+          for (const int threads : {1, 3}) {
+            Stream stream(*cpu, threads);
+            const auto nodes = square_nodes(stream, without.poison, 0, ranges);
+            EXPECT_EQ(combine_square_nodes(nodes), expected);
+            expect_same_nodes(nodes, square_nodes(stream, without.zeros, 0));
+          }
+        });
+      }
+    }
+  }
+}
+
+// Where ranges begin and end: at leaves and inside them, next to one another, nowhere and everywhere.
+TEST(SquareSum, LeavesOutAnyRange) {
+  const auto x = HostTensor::random(DType::kBF16, {333}, "x");
+  testing::on_each_target([&](Stream& stream) {
+    for (std::int64_t begin = 0; begin < 340; begin += 7) {
+      for (std::int64_t end = begin; end < 340; end += 3) {
+        const std::vector<ElementRange> ranges = {
+            {begin / 2, begin / 2 + 1}, {begin + 1, end + 1}, {end + 1, end + 5}, {end + 16, end + 16}};
+        const WithoutRanges without(x, DType::kBF16, ranges);
+        EXPECT_EQ(combine_square_nodes(square_nodes(stream, without.poison, 0, ranges)),
+                  stated_sum(without.zeros.values()))
+            << begin << " " << end;
+      }
+    }
+    const std::vector<ElementRange> all = {{0, 333}};
+    EXPECT_EQ(combine_square_nodes(square_nodes(stream, x, 0, all)), 0.0);
+    const std::vector<ElementRange> far = {{0, 4096}, {5000, 6000}};
+    expect_same_nodes(square_nodes(stream, x, 4096, far), square_nodes(stream, x, 4096));
+  });
+}
+
+// A column slice of a matrix: a range in every row, on every shard.
+TEST(SquareSum, RangesOfTheOriginAreLeftOutOfEveryShard) {
+  const auto cpu = make_cpu_device();
+  Stream stream(*cpu, 2);
+  const std::int64_t n = 70003;
+  const auto x = HostTensor::random(DType::kF32, {n}, "x");
+  std::vector<ElementRange> ranges;
+  for (std::int64_t row = 0; row < n; row += 101) ranges.push_back({row + 30, row + 77});
+  const WithoutRanges without(x, DType::kF32, ranges);
+  const double expected = stated_sum(without.zeros.values());
+  for (const std::vector<std::int64_t>& cuts :
+       {std::vector<std::int64_t>{}, {16}, {35008}, {48, 48, 4096, 69984}, {70000}}) {
+    EXPECT_EQ(combine_square_nodes(nodes_of_shards(stream, without.poison, cuts, ranges)), expected);
+  }
+}
+
 TEST(SquareSum, ShowsWhatIsNotFinite) {
   for (const DType dtype : kFloatTypes) {
     for (const std::size_t place : {0, 4095, 4096, 9998}) {
@@ -184,6 +291,10 @@ TEST(SquareSum, RefusesGapsAndBrokenContracts) {
   EXPECT_THROW(square_nodes(stream, HostTensor(DType::kI32, {16}), 0), std::logic_error);
   EXPECT_THROW(square_nodes(stream, HostTensor(DType::kF32, {4, 8}).tensor().slice(1, 0, 4), 0),
                std::logic_error);
+  for (const std::vector<ElementRange>& ranges :
+       {std::vector<ElementRange>{{5, 9}, {8, 12}}, {{10, 12}, {3, 4}}, {{12, 10}}, {{-1, 5}}}) {
+    EXPECT_THROW(square_nodes(stream, x, 0, ranges), std::logic_error);
+  }
   const auto nodes = nodes_of_shards(stream, x, {16, 496});
   ASSERT_GT(nodes.size(), 4U);
   for (std::size_t i = 0; i < nodes.size(); ++i) {

@@ -4,6 +4,8 @@
 // Weights, fp32 masters, gradients and any per-element optimizer state share one layout: element i of
 // one belongs to element i of the others, so an update or a reduction runs over flat ranges. A unit's
 // length is a multiple of the number of parts that it may be cut into; what fills it up stays zero.
+//
+// A tensor-parallel rank declares its slices (slice.h): "parameter" below means what the rank holds of one.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include "device/device.h"
 #include "device/stream.h"
 #include "device/tensor.h"
+#include "ops/square_sum.h"
 #include "params/slice.h"
 
 namespace meshtrain {
@@ -36,12 +39,24 @@ struct Param {
   int unit = 0;
   std::int64_t offset = 0;  // elements from the start of the flat layout
   std::int64_t numel() const { return decl.shape.numel(); }
+  // Without padding of the slice.
+  std::int64_t held() const { return held_elements(decl.shape, decl.slice); }
+};
+
+// Elements [begin, end) of a unit whose gradients so many tensor-parallel ranks, neighbours, see a part of
+// each.
+struct CopyRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  int ranks = 1;
+  friend bool operator==(const CopyRange&, const CopyRange&) = default;
 };
 
 struct Unit {
   std::string name;
   std::int64_t begin = 0;  // elements from the start of the flat layout
   std::int64_t elements = 0;
+  bool copy = false;  // weights only, those of a unit that another pipeline stage trains
   std::int64_t end() const { return begin + elements; }
 };
 
@@ -71,15 +86,13 @@ class ParamRef {
   Shape shape_;
   int unit_ = 0;
   std::int64_t offset_ = 0;  // in the unit
-  int tied_use_ = -1;        // where the gradient goes, if not into the unit
+  int tied_use_ = -1;        // where the gradient goes, if not into the unit: the same offset in its buffer
 };
 
-// A second use of a weight, in another unit.
+// A second use of a weight, in another unit. Its gradient has a buffer of its own, laid out as the owner's.
 struct TiedUse {
-  int unit = 0;             // that uses it
-  int owner = 0;            // that declared it, before
-  std::int64_t offset = 0;  // in the owner
-  Shape shape;
+  int unit = 0;   // that uses it
+  int owner = 0;  // that declared it; may be a copy
 };
 
 // A piece of one parameter that this rank updates.
@@ -104,14 +117,13 @@ class ParamStore {
   ParamStore& operator=(const ParamStore&) = delete;
 
   // --- Declaration, before allocate(). ---
-  // Later declarations belong to this unit.
-  void begin_unit(std::string name);
+  // Later declarations belong to this unit. Copies come last.
+  void begin_unit(std::string name, bool copy = false);
   ParamRef declare(ParamDecl decl);
   // Adjacent in memory and used as one weight, [sum of first dimensions, rest]; names stay apart.
   ParamRef declare_fused(std::vector<ParamDecl> decls);
-  // A use of the same weight in the present unit: its gradient has a buffer of its own, which
-  // add_tied_gradients() sums into the first.
-  ParamRef tie(const ParamRef& first_use);
+  // Another use of the weight, in unit `user`.
+  ParamRef tie(const ParamRef& first_use, int user);
 
   // --- Memory. ---
   struct Memory {
@@ -121,12 +133,11 @@ class ParamStore {
     Sharding sharding = {};  // of masters and optimizer state too, where parts > 1
   };
   void allocate(Device& device, const Memory& memory);
-  // Fills owned masters and weights from (seed, parameter name, element index).
+  // Fills owned masters and weights from (seed, parameter name, element index in the whole parameter): the
+  // same model however it is cut. Padding stays zero.
   void initialize(Stream& stream, std::uint64_t seed);
   // Owned weights from owned masters, after masters were loaded.
   void refresh_weights(Stream& stream);
-  // Adds the gradients of tied uses of `owner`'s weights to its own, in order of declaration.
-  void add_tied_gradients(Stream& stream, int owner) const;
 
   DType compute_dtype() const { return memory_.compute; }
   DType gradient_dtype() const { return memory_.gradients; }
@@ -134,14 +145,20 @@ class ParamStore {
   const std::vector<Param>& params() const { return params_; }
   const std::vector<Unit>& units() const { return units_; }
   const std::vector<TiedUse>& tied_uses() const { return tied_; }
-  // Trained parameters, without padding.
+  // Trained parameters that are held here, without padding.
   std::int64_t count() const;
-  // Elements of the flat layout, padding included.
+  // Elements of the flat layout, padding included; and of the units trained here, which come first.
   std::int64_t flat_elements() const { return units_.empty() ? 0 : units_.back().end(); }
+  std::int64_t trained_elements() const;
   // Elements of the largest unit, padding included.
   std::int64_t largest_unit() const;
   // Elements of unit `unit`'s parameters, without padding.
   std::int64_t count_of_unit(int unit) const;
+  // Elements of unit `unit`, from its begin, that another rank's copy counts for (ParamCopies::first is false).
+  std::vector<ops::ElementRange> uncounted(int unit) const;
+  // Where its gradients are to be summed over the ranks that hold copies (ParamCopies::partial). Neighbours
+  // shared by as many ranks are one range, with the padding between them, which is zero on all.
+  std::vector<CopyRange> partial_copies(int unit) const;
 
   // --- Whole units, as layers see them. ---
   // Flat views of all of a unit; undefined while it has no memory.
@@ -153,7 +170,6 @@ class ParamStore {
   // For strategies that keep pieces: where a unit is from now on. Undefined tensors take it away.
   void place_weights(int unit, const Tensor& flat);
   void place_gradients(int unit, const Tensor& flat);
-  void place_tied_gradients(int tied_use, const Tensor& flat);
   // Zeroes what lies between a unit's parameters in `flat`, its gradients in new memory.
   void clear_padding(Stream& stream, int unit, const Tensor& flat) const;
 
@@ -163,13 +179,13 @@ class ParamStore {
     return at(unit).begin / memory_.sharding.parts;
   }  // in the layout
   std::int64_t owned_elements(int unit) const { return at(unit).elements / memory_.sharding.parts; }
-  // Elements of all units, the length of the owned layout.
-  std::int64_t owned_elements() const { return flat_elements() / memory_.sharding.parts; }
+  // Elements of all units trained here, the length of the owned layout.
+  std::int64_t owned_elements() const { return trained_elements() / memory_.sharding.parts; }
   // Flat pieces [owned_elements(unit)].
   Tensor owned_weights(int unit) const;
   Tensor owned_masters(int unit) const;
   Tensor owned_gradients(int unit) const;
-  // The parameters in it, in order.
+  // The parameters in it, in order; none of a copy.
   std::vector<OwnedSlice> owned_slices(int unit) const;
 
   // Views in the parameter's shape, of what is whole. The master of an fp32 model is the weight itself.
@@ -193,7 +209,6 @@ class ParamStore {
   Buffer tied_gradients_;
   std::vector<Tensor> unit_weights_;
   std::vector<Tensor> unit_gradients_;
-  std::vector<Tensor> tied_use_gradients_;
 };
 
 }  // namespace meshtrain

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+#include <map>
 #include <memory>
 #include <span>
 
@@ -16,7 +19,7 @@ void declare(ParamStore& store) {
   store.begin_unit("second");
   store.declare_fused({{.name = "q", .shape = {11, 4}}, {.name = "k", .shape = {2, 4}}});
   store.declare({.name = "gain", .shape = {1}, .init = Init::kZeros});
-  store.tie(table);
+  store.tie(table, 1);
 }
 
 std::span<const float> values(const Tensor& t) {
@@ -75,6 +78,112 @@ TEST(ParamStore, PartsTogetherAreTheWhole) {
   }
 }
 
+// What tensor-parallel rank `rank` of `ranks` holds of a model with 7 ids, which do not divide.
+void declare_slices(ParamStore& store, int ranks, int rank) {
+  const auto cut = [&](std::string name, Shape whole, int dim, Init init = Init::kNormal) {
+    Shape shape = whole;
+    shape[dim] = (whole[dim] + ranks - 1) / ranks;
+    const ParamSlice slice = {.whole = whole, .dim = dim, .first = shape[dim] * rank};
+    return ParamDecl{.name = std::move(name), .shape = shape, .init = init, .slice = slice};
+  };
+  const ParamCopies everywhere = {.ranks = ranks, .first = rank == 0};
+  store.begin_unit("first");
+  store.declare(cut("table", {7, 5}, 0));
+  store.declare({.name = "positions", .shape = {3, 5}, .copies = everywhere});
+  store.begin_unit("second");
+  store.declare(cut("up", {24, 5}, 0));
+  store.declare(cut("bias", {24}, 0, Init::kOnes));
+  store.declare(cut("down", {5, 24}, 1));
+  store.declare({.name = "gain", .shape = {5}, .init = Init::kOnes, .copies = everywhere});
+}
+
+using Values = std::map<std::string, std::vector<float>>;
+
+// Writes the masters that a store owns to their places in whole parameters. What is there must be the same.
+void put_in_place(const ParamStore& store, Values& whole) {
+  for (int unit = 0; unit < 2; ++unit) {
+    double sum = 0.0;  // of magnitudes, so that padding must be zero
+    for (const OwnedSlice& slice : store.owned_slices(unit)) {
+      const ParamDecl& decl = slice.param->decl;
+      std::vector<float>& to = whole[decl.name];
+      to.resize(static_cast<std::size_t>(decl.whole().numel()), std::numeric_limits<float>::quiet_NaN());
+      for_each_run(decl.shape, decl.slice, slice.first, slice.count, [&](const SliceRun& run) {
+        for (std::int64_t i = 0; i < run.count; ++i) {
+          const float value = values(slice.master)[static_cast<std::size_t>(run.local - slice.first + i)];
+          float& there = to[static_cast<std::size_t>(run.global + i)];
+          EXPECT_TRUE(std::isnan(there) || there == value) << decl.name << ' ' << run.global + i;
+          there = value;
+          sum += std::abs(static_cast<double>(value));
+        }
+      });
+    }
+    for (const float value : values(store.owned_masters(unit))) sum -= std::abs(static_cast<double>(value));
+    EXPECT_NEAR(sum, 0.0, 1e-12);
+  }
+}
+
+TEST(ParamStore, SlicesTileTheWholeModel) {
+  const std::unique_ptr<Device> device = make_cpu_device();
+  Stream stream(*device, 2);
+  Values dense;
+  ParamStore whole;
+  declare_slices(whole, 1, 0);
+  whole.allocate(*device, {});
+  whole.initialize(stream, 5);
+  put_in_place(whole, dense);
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    for (const int parts : {1, 2, 3}) {
+      Values tiled;
+      std::int64_t held = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        for (int part = 0; part < parts; ++part) {
+          ParamStore store(parts);
+          declare_slices(store, ranks, rank);
+          store.allocate(*device, {.sharding = {.parts = parts, .part = part, .weights = true}});
+          store.initialize(stream, 5);
+          put_in_place(store, tiled);
+          held += part == 0 ? store.count() : 0;
+        }
+      }
+      EXPECT_EQ(tiled, dense) << ranks << ' ' << parts;  // NaN, where nobody held a value, differs
+      EXPECT_EQ(held, whole.count() + (ranks - 1) * (15 + 5)) << ranks;
+    }
+  }
+}
+
+TEST(ParamStore, CopiesAreCountedOnceAndSummedWhereTheyArePartial) {
+  const auto declare_copies = [](ParamStore& store, bool first) {
+    const ParamCopies four = {.ranks = 4, .first = first, .partial = true};
+    store.begin_unit("unit");
+    store.declare({.name = "own", .shape = {5}});
+    store.declare({.name = "norm", .shape = {7}, .copies = four});
+    store.declare({.name = "bias", .shape = {3}, .copies = four});
+    store.declare_fused(
+        {{.name = "k", .shape = {2, 4}, .copies = {.ranks = 2, .first = first, .partial = true}},
+         {.name = "v", .shape = {2, 4}, .copies = {.ranks = 2, .first = first, .partial = true}}});
+    store.declare({.name = "position", .shape = {9}, .copies = {.ranks = 4, .first = first}});
+    store.declare({.name = "last", .shape = {1}, .copies = four});
+    store.begin_unit("other");
+    store.declare({.name = "first", .shape = {6}, .copies = four});
+  };
+  const std::unique_ptr<Device> device = make_cpu_device();
+  ParamStore first;
+  declare_copies(first, true);
+  first.allocate(*device, {});
+  EXPECT_TRUE(first.uncounted(0).empty());
+  ParamStore second;
+  declare_copies(second, false);
+  second.allocate(*device, {});
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  for (const ops::ElementRange& range : second.uncounted(0)) ranges.emplace_back(range.begin, range.end);
+  using Ranges = decltype(ranges);
+  EXPECT_EQ(ranges, (Ranges{{32, 39}, {64, 67}, {96, 104}, {104, 112}, {128, 137}, {160, 161}}));
+  const std::vector<CopyRange> partial = {{32, 67, 4}, {96, 112, 2}, {160, 161, 4}};
+  EXPECT_EQ(first.partial_copies(0), partial);
+  EXPECT_EQ(second.partial_copies(0), partial);
+  EXPECT_EQ(second.partial_copies(1), (std::vector<CopyRange>{{0, 6, 4}}));
+}
+
 TEST(ParamStore, MemoryIsThatOfTheParts) {
   const auto use_of = [](const Sharding& sharding, DType compute) {
     const std::unique_ptr<Device> device = make_sim_device();
@@ -87,7 +196,7 @@ TEST(ParamStore, MemoryIsThatOfTheParts) {
   EXPECT_EQ(plain[MemoryCategory::kParameters], 2 * elements);
   EXPECT_EQ(plain[MemoryCategory::kMaster], 4 * elements);
   EXPECT_EQ(plain[MemoryCategory::kGradients], 4 * elements);
-  EXPECT_EQ(plain[MemoryCategory::kWorkspace], 4 * 64);  // the tied use's 35, in cache lines
+  EXPECT_EQ(plain[MemoryCategory::kWorkspace], 4 * 64);  // the tied use, laid out as its 38 in the first unit
   const auto [states, e1] = use_of({.parts = 4, .part = 1}, DType::kBF16);
   EXPECT_EQ(states[MemoryCategory::kParameters], 2 * elements);
   EXPECT_EQ(states[MemoryCategory::kMaster], elements);

@@ -4,6 +4,20 @@
 
 namespace meshtrain {
 
+namespace {
+
+// Places of the cut dimension that are not padding.
+std::int64_t held_places(const Shape& shape, const ParamSlice& slice) {
+  return std::clamp<std::int64_t>(slice.whole[slice.dim] - slice.first, 0, shape[slice.dim]);
+}
+
+}  // namespace
+
+std::int64_t held_elements(const Shape& shape, const ParamSlice& slice) {
+  if (slice.whole.rank() == 0) return shape.numel();
+  return shape.numel() / shape[slice.dim] * held_places(shape, slice);
+}
+
 void for_each_run(const Shape& shape, const ParamSlice& slice, std::int64_t first, std::int64_t count,
                   const std::function<void(const SliceRun&)>& visit) {
   if (count <= 0) return;
@@ -16,7 +30,7 @@ void for_each_run(const Shape& shape, const ParamSlice& slice, std::int64_t firs
   for (int d = slice.dim + 1; d < shape.rank(); ++d) inner *= shape[d];
   const std::int64_t row = shape[slice.dim] * inner;
   const std::int64_t whole_row = slice.whole[slice.dim] * inner;
-  const std::int64_t held = std::clamp<std::int64_t>(slice.whole[slice.dim] - slice.first, 0, shape[slice.dim]);
+  const std::int64_t held = held_places(shape, slice);
   const std::int64_t end = first + count;
   for (std::int64_t r = first / row; r * row < end; ++r) {
     const std::int64_t begin_in_row = std::max(first - r * row, std::int64_t{0});

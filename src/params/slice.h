@@ -34,6 +34,9 @@ struct SliceRun {
   friend bool operator==(const SliceRun&, const SliceRun&) = default;
 };
 
+// Elements of a parameter held in `shape`, padding left out.
+std::int64_t held_elements(const Shape& shape, const ParamSlice& slice);
+
 // Elements [first, first + count) of a parameter held in `shape` as runs of the whole, in order, padding left
 // out. Runs are as long as they can be.
 void for_each_run(const Shape& shape, const ParamSlice& slice, std::int64_t first, std::int64_t count,

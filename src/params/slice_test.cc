@@ -33,6 +33,14 @@ TEST(ForEachRun, ColumnsAreARunARow) {
   EXPECT_EQ(runs({3, 2}, slice, 1, 4), (std::vector<SliceRun>{{1, 3, 1}, {2, 8, 2}, {4, 14, 1}}));
 }
 
+TEST(HeldElements, LeaveOutPadding) {
+  EXPECT_EQ(held_elements({3, 4}, {}), 12);
+  EXPECT_EQ(held_elements({4, 4}, {.whole = {10, 4}, .dim = 0, .first = 4}), 16);
+  EXPECT_EQ(held_elements({4, 4}, {.whole = {10, 4}, .dim = 0, .first = 8}), 8);
+  EXPECT_EQ(held_elements({4, 4}, {.whole = {10, 4}, .dim = 0, .first = 12}), 0);
+  EXPECT_EQ(held_elements({3, 2}, {.whole = {3, 5}, .dim = 1, .first = 4}), 3);
+}
+
 TEST(ForEachRun, VectorsAreCutAsRowsAre) {
   EXPECT_EQ(runs({2}, {.whole = {7}, .dim = 0, .first = 6}, 0, 2), (std::vector<SliceRun>{{0, 6, 1}}));
 }

@@ -98,7 +98,7 @@ Plan make_plan(const Config& config) {
   plan.ranks = plan_ranks(config);
   plan.memory = plan.ranks.front().memory;
   for (int zero = 0; zero <= 3 && config.mesh.dp > 1; ++zero) plan.stages.push_back(plan_stage(config, zero));
-  plan.parameters = assembly.params.count();
+  plan.parameters = parameter_count(config.model);
   plan.layers = assembly.model->profile();
   plan.step_flops = assembly.stream.total().flops * (config.train.global_batch / config.train.micro_batch);
   plan.model_flops_per_token = model_flops_per_token(config.model, config.data.seq_len);

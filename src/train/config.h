@@ -61,16 +61,16 @@ struct PrecisionConfig {
   friend bool operator==(const PrecisionConfig&, const PrecisionConfig&) = default;
 };
 
-// This version is data-parallel: tp, pp, cp, ep and virtual_stages must be 1; there schedule and
-// sequence_parallel change nothing.
+// Which meshes are possible is said in train/mesh_rules.h. This version: cp and ep must be 1.
 struct MeshConfig {
   std::int64_t dp = 0;    // 0: as many as there are ranks; for_ranks() fills it in
   std::int64_t zero = 0;  // ZeRO stage
   std::int64_t tp = 1;
-  bool sequence_parallel = true;
+  bool sequence_parallel = true;  // no effect with tp = 1
   std::int64_t pp = 1;
-  std::string schedule = "1f1b";
-  std::int64_t virtual_stages = 1;
+  std::string schedule = "1f1b";             // no effect with pp = 1
+  std::int64_t virtual_stages = 1;           // pieces of the model a stage
+  std::vector<std::int64_t> stage_layers{};  // blocks of each piece, in model order; empty: balanced by cost
   std::int64_t cp = 1;
   std::int64_t ep = 1;
   double bucket_mb = 25.0;    // zero 0 and 1: MB of gradients that are reduced together

@@ -33,6 +33,8 @@ template <>
 constexpr std::string_view kTypeName<std::string> = "string";
 template <>
 constexpr std::string_view kTypeName<std::array<double, 2>> = "[number, number]";
+template <>
+constexpr std::string_view kTypeName<std::vector<std::int64_t>> = "[integer, …]";
 
 // The way from a Config to a member of a member of it, for const and other ones alike.
 template <class... Members>

@@ -7,6 +7,7 @@
 
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "pipeline/schedule.h"
 #include "train/config_field_kinds.h"
 #include "train/config_value.h"
 
@@ -41,8 +42,6 @@ ConfigField peak_tflops() {
   };
   return result;
 }
-
-const std::vector<std::string> kPipelines = {"1f1b", "gpipe", "interleaved", "zb-h1"};
 
 void add_model(std::vector<ConfigField>& fields) {
   const auto model = [](auto... members) { return at(&Config::model, members...); };
@@ -166,21 +165,41 @@ void add_optimizer_and_precision(std::vector<ConfigField>& fields) {
 void add_mesh(std::vector<ConfigField>& fields) {
   const auto mesh = [](auto member) { return at(&Config::mesh, member); };
   fields.push_back(
-      field("mesh", "dp", mesh(&MeshConfig::dp), "Data-parallel ranks; 0 is as many as there are ranks.", "0"));
+      field("mesh", "dp", mesh(&MeshConfig::dp),
+            "Copies of the model that share out the batch, each on tp · pp ranks; 0 is as many as there are "
+            "ranks for.",
+            "0"));
   fields.push_back(
       field("mesh", "zero", mesh(&MeshConfig::zero),
             "ZeRO stage: what data-parallel ranks share out instead of keeping a copy each. 1: masters "
             "and optimizer state; 2: gradients too; 3: weights too."));
-  fields.push_back(field("mesh", "tp", mesh(&MeshConfig::tp), "Tensor-parallel ranks. This version: 1."));
-  fields.push_back(field("mesh", "sequence_parallel", mesh(&MeshConfig::sequence_parallel),
-                         "Sequence parallelism within tp; nothing to do with tp = 1."));
-  fields.push_back(field("mesh", "pp", mesh(&MeshConfig::pp), "Pipeline stages. This version: 1."));
-  fields.push_back(choice("mesh", "schedule", kPipelines, mesh(&MeshConfig::schedule),
-                          "Pipeline schedule; nothing to order with pp = 1."));
-  fields.push_back(field("mesh", "virtual_stages", mesh(&MeshConfig::virtual_stages),
-                         "Model chunks a stage. This version: 1."));
-  fields.push_back(field("mesh", "cp", mesh(&MeshConfig::cp), "Context-parallel ranks. This version: 1."));
-  fields.push_back(field("mesh", "ep", mesh(&MeshConfig::ep), "Expert-parallel ranks. This version: 1."));
+  fields.push_back(
+      field("mesh", "tp", mesh(&MeshConfig::tp),
+            "Tensor-parallel ranks: they share every layer. Divides heads and ffn_hidden, and divides "
+            "kv_heads or is a multiple of it."));
+  fields.push_back(
+      field("mesh", "sequence_parallel", mesh(&MeshConfig::sequence_parallel),
+            "Whether tensor-parallel ranks share out the tokens between layers, too, instead of all "
+            "keeping all of them: the same bytes sent, less memory. No effect with tp = 1."));
+  fields.push_back(field("mesh", "pp", mesh(&MeshConfig::pp),
+                         "Pipeline stages: each has a run of the layers, and micro-batches pass through them. "
+                         "Never changes a bit."));
+  fields.push_back(
+      choice("mesh", "schedule", pipeline_schedule_names(), mesh(&MeshConfig::schedule),
+             "Order of the passes on a stage. `interleaved` is the one for virtual_stages above 1. Never "
+             "changes a bit; no effect with pp = 1."));
+  fields.push_back(
+      field("mesh", "virtual_stages", mesh(&MeshConfig::virtual_stages),
+            "Pieces of the model a stage: a smaller bubble for more messages. Never changes a bit."));
+  fields.push_back(
+      field("mesh", "stage_layers", mesh(&MeshConfig::stage_layers),
+            "Blocks of each of the pp · virtual_stages pieces in the order of the model; piece c · pp + r is "
+            "piece c of stage r. The first and the last, which have the embedding and the head, may have 0. "
+            "Empty: balanced by cost. Never changes a bit."));
+  fields.push_back(
+      field("mesh", "cp", mesh(&MeshConfig::cp), "Context-parallel ranks. Not in this version: 1."));
+  fields.push_back(
+      field("mesh", "ep", mesh(&MeshConfig::ep), "Expert-parallel ranks. Not in this version: 1."));
   fields.push_back(
       field("mesh", "bucket_mb", mesh(&MeshConfig::bucket_mb),
             "zero 0 and 1: MB of gradients that are reduced together, as soon as so many are ready. "

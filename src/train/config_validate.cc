@@ -4,27 +4,16 @@
 #include <cstdint>
 #include <limits>
 #include <string_view>
-#include <utility>
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "train/config_limits.h"
+#include "train/mesh_rules.h"
 
 namespace meshtrain {
 namespace {
 
 constexpr std::int64_t kMostSteps = 1'000'000'000'000;
-
-void require_between(std::string_view key, std::int64_t value, std::int64_t least, std::int64_t most) {
-  if (value < least || value > most) {
-    throw_user_error("{} = {} is not possible: it must be between {} and {}.", key, value, least, most);
-  }
-}
-
-void require_finite_from(std::string_view key, double value, double least) {
-  if (!(value >= least) || !std::isfinite(static_cast<float>(value))) {
-    throw_user_error("{} = {} is not possible: it must be a finite number, {} or above.", key, value, least);
-  }
-}
 
 void require_below_one(std::string_view key, double value) {
   if (!(value >= 0.0 && value < 1.0)) {
@@ -112,39 +101,6 @@ void validate_precision(const PrecisionConfig& precision) {
   require_between("precision.loss_scale_window", precision.loss_scale_window, 1, kMostSteps);
 }
 
-void validate_mesh(const MeshConfig& mesh) {
-  require_between("mesh.dp", mesh.dp, 0, 1 << 20);
-  for (const auto& [key, value] :
-       {std::pair{"mesh.tp", mesh.tp}, std::pair{"mesh.pp", mesh.pp}, std::pair{"mesh.cp", mesh.cp},
-        std::pair{"mesh.ep", mesh.ep}, std::pair{"mesh.virtual_stages", mesh.virtual_stages}}) {
-    if (value != 1) {
-      throw_user_error("{} = {} is not in this version, which is data-parallel: set it to 1.", key, value);
-    }
-  }
-  require_between("mesh.zero", mesh.zero, 0, 3);
-  require_finite_from("mesh.bucket_mb", mesh.bucket_mb, 0.0);
-  require_between("mesh.prefetch", mesh.prefetch, 0, 1 << 20);
-  if (!(mesh.deadline >= 0.001 && mesh.deadline <= 1e9)) {
-    throw_user_error("mesh.deadline = {} is not possible: it must be between 0.001 and 1e9 seconds.",
-                     mesh.deadline);
-  }
-}
-
-// Every data-parallel rank takes micro-batches of its own, as many as the others.
-void validate_split(const Config& config) {
-  const std::int64_t dp = config.mesh.dp;
-  const std::int64_t micro_batches = config.train.global_batch / config.train.micro_batch;
-  if (dp == 0 || micro_batches % dp == 0) return;
-  const std::int64_t below = micro_batches / dp * dp * config.train.micro_batch;
-  throw_user_error(
-      "train.global_batch = {} in micro-batches of train.micro_batch = {} makes {}, which mesh.dp = {} ranks "
-      "cannot "
-      "share evenly. Use mesh.dp = {}, or a global_batch of {}{}.",
-      config.train.global_batch, config.train.micro_batch, micro_batches, dp,
-      divisors_around(micro_batches, dp), below > 0 ? fmt::format("{} or ", below) : "",
-      below + dp * config.train.micro_batch);
-}
-
 void validate_rest(const Config& config) {
   if (config.reduction == "tree" && config.precision.gradients != DType::kF32) {
     throw_user_error(
@@ -171,8 +127,7 @@ void validate_but_vocabulary(const Config& config) {
   validate_train(config.train);
   validate_optimizer(config.optimizer, config.train.steps);
   validate_precision(config.precision);
-  validate_mesh(config.mesh);
-  validate_split(config);
+  check_mesh(config);
   validate_rest(config);
 }
 

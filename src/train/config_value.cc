@@ -1,6 +1,9 @@
 #include "train/config_value.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
 
 #include "base/number_text.h"
 
@@ -53,6 +56,9 @@ std::string to_text(double value) {
 }
 std::string to_text(const std::array<double, 2>& value) {
   return fmt::format("[{}, {}]", to_text(value[0]), to_text(value[1]));
+}
+std::string to_text(const std::vector<std::int64_t>& value) {
+  return fmt::format("[{}]", fmt::join(value, ", "));
 }
 
 std::string mismatch(std::string_view expected, const toml::node& node) {
@@ -111,6 +117,19 @@ std::string store(std::array<double, 2>& out, const toml::node& node) {
     if (!value) return mismatch("two numbers", (*array)[i]);
     out[i] = *value;
   }
+  return "";
+}
+
+std::string store(std::vector<std::int64_t>& out, const toml::node& node) {
+  const auto* array = node.as_array();
+  if (array == nullptr) return mismatch("integers in brackets, as in [6, 6]", node);
+  std::vector<std::int64_t> values;
+  for (const toml::node& element : *array) {
+    const auto* value = element.as_integer();
+    if (value == nullptr) return mismatch("integers only", element);
+    values.push_back(value->get());
+  }
+  out = std::move(values);
   return "";
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace meshtrain {
 
@@ -19,6 +20,7 @@ std::string to_text(std::uint64_t value);
 std::string to_text(bool value);
 std::string to_text(double value);
 std::string to_text(const std::array<double, 2>& value);
+std::string to_text(const std::vector<std::int64_t>& value);
 
 // Stores the node's value in `out`; returns "" or what is wrong, e.g. `expects an integer, found the string
 // "x"`.
@@ -28,6 +30,7 @@ std::string store(bool& out, const toml::node& node);
 std::string store(double& out, const toml::node& node);
 std::string store(std::string& out, const toml::node& node);
 std::string store(std::array<double, 2>& out, const toml::node& node);
+std::string store(std::vector<std::int64_t>& out, const toml::node& node);
 
 // An integer is a number too.
 std::optional<double> number(const toml::node& node);

@@ -1,13 +1,60 @@
 #include "train/mesh.h"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "base/error.h"
+#include "base/nearest.h"
 #include "train/config_validate.h"
+#include "train/mesh_rules.h"
 
 namespace meshtrain {
 namespace {
 
+std::unique_ptr<Communicator> group_along(const DeviceMesh& mesh, World& world, const char* axis,
+                                          const char* name) {
+  return world.group(name, mesh.ranks_along({axis}));
+}
+
 std::int64_t ranks_beside_dp(const MeshConfig& mesh) {
   return mesh.tp * mesh.cp * mesh.pp;
+}
+
+std::string sizes_beside_dp(const MeshConfig& mesh) {
+  return fmt::format("tp = {} x cp = {} x pp = {}", mesh.tp, mesh.cp, mesh.pp);
+}
+
+// "4 or 8": the numbers of ranks next to `ranks` that hold whole copies of the model and share its batch
+// evenly.
+std::string ranks_that_work(const Config& config, std::int64_t ranks) {
+  std::vector<std::int64_t> possible = divisors(micro_batches_of(config));
+  for (std::int64_t& count : possible) count *= ranks_beside_dp(config.mesh);
+  return values_around(possible, ranks);
+}
+
+[[noreturn]] void throw_not_whole_copies(const Config& config, std::int64_t ranks) {
+  throw_user_error(
+      "mesh.{}: a copy of the model takes {} ranks, and {} {} no multiple of that. Start {} ranks (--ranks), "
+      "or "
+      "change one of these sizes.",
+      sizes_beside_dp(config.mesh), ranks_beside_dp(config.mesh), ranks, ranks == 1 ? "is" : "are",
+      ranks_that_work(config, ranks));
+}
+
+[[noreturn]] void throw_other_ranks(const Config& config, std::int64_t ranks) {
+  const std::int64_t others = ranks_beside_dp(config.mesh);
+  const std::int64_t asked = ranks_of(config.mesh);
+  std::string also;
+  if (ranks % others == 0 && micro_batches_of(config) % (ranks / others) == 0) {
+    also = fmt::format(", or set mesh.dp = {} (or leave it out)", ranks / others);
+  } else if (const std::string possible = ranks_that_work(config, ranks);
+             possible != fmt::format("{}", asked)) {
+    also = fmt::format(", or leave mesh.dp out and start {}", possible);
+  }
+  throw_user_error("mesh.dp = {} x {} makes {} ranks, but there {} {}. Start {} ranks (--ranks {}){}.",
+                   config.mesh.dp, sizes_beside_dp(config.mesh), asked, ranks == 1 ? "is" : "are", ranks, asked,
+                   asked, also);
 }
 
 }  // namespace
@@ -16,22 +63,18 @@ std::int64_t ranks_of(const MeshConfig& mesh) {
   return mesh.dp * ranks_beside_dp(mesh);
 }
 
+std::int64_t least_ranks_of(const MeshConfig& mesh) {
+  return std::max<std::int64_t>(mesh.dp, 1) * ranks_beside_dp(mesh);
+}
+
 Config for_ranks(const Config& config, std::int64_t ranks) {
   Config result = config;
   const std::int64_t others = ranks_beside_dp(config.mesh);
-  const std::int64_t dp = ranks / others;
-  if (config.mesh.dp == 0 && dp * others == ranks) result.mesh.dp = dp;
-  if (ranks_of(result.mesh) != ranks) {
-    const std::string possible = dp * others == ranks && dp > 0
-                                     ? fmt::format("mesh.dp = {} (or leave it out)", dp)
-                                     : fmt::format("a number of ranks that is a multiple of {}", others);
-    throw_user_error(
-        "mesh.dp = {} x tp = {} x cp = {} x pp = {} makes {} ranks, but there {} {}. Start {} ranks (--ranks "
-        "{}), or "
-        "set {}.",
-        config.mesh.dp, config.mesh.tp, config.mesh.cp, config.mesh.pp, ranks_of(config.mesh),
-        ranks == 1 ? "is" : "are", ranks, ranks_of(config.mesh), ranks_of(config.mesh), possible);
+  if (config.mesh.dp == 0) {
+    if (ranks % others != 0) throw_not_whole_copies(config, ranks);
+    result.mesh.dp = ranks / others;
   }
+  if (ranks_of(result.mesh) != ranks) throw_other_ranks(config, ranks);
   validate_but_vocabulary(result);
   return result;
 }
@@ -44,6 +87,31 @@ RankGroups::RankGroups(const Config& config, World& world)
     : mesh({{"tp", config.mesh.tp}, {"cp", config.mesh.cp}, {"dp", config.mesh.dp}, {"pp", config.mesh.pp}},
            world.rank(), world.size()),
       control(world.everyone("control")),
-      dp(mesh.group(world, {"dp"})) {}
+      replicas(group_along(mesh, world, "dp", "replicas")),
+      tensor(group_along(mesh, world, "tp", "tp")),
+      tensor_background(group_along(mesh, world, "tp", "tp background")),
+      dp(group_along(mesh, world, "dp", "dp")),
+      copies(group_along(mesh, world, "tp", "tp copies")) {
+  const std::int64_t shared = config.mesh.tp / std::min(config.mesh.tp, config.model.kv_heads);
+  if (shared > 1 && shared < config.mesh.tp) {
+    const std::vector<int> all = mesh.ranks_along({"tp"});
+    const auto begin = all.begin() + place("tp") / shared * shared;
+    head_copies = world.group("kv heads", {begin, begin + shared});
+  }
+  const std::int64_t stages = config.mesh.pp;
+  if (config.model.tie_embeddings && stages > 1 && (place("pp") == 0 || place("pp") == stages - 1)) {
+    const std::vector<int> all = mesh.ranks_along({"pp"});
+    tied = world.group("tied", {all.front(), all.back()});
+  }
+}
+
+CommStats RankGroups::sent() const {
+  CommStats total;
+  for (const Communicator* group : {control.get(), replicas.get(), tensor.get(), tensor_background.get(),
+                                    dp.get(), copies.get(), head_copies.get(), tied.get()}) {
+    if (group != nullptr) total = total + group->stats();
+  }
+  return total;
+}
 
 }  // namespace meshtrain

@@ -37,9 +37,55 @@ TEST(Mesh, AnotherNumberOfRanksIsRefusedWithWhatWouldWork) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   }
   // 12 micro-batches do not go to 5 ranks.
+  const std::string five = complaint(config_with(4), 5);
+  for (const char* part : {"makes 4 ranks", "there are 5", "leave mesh.dp out and start 4 or 6"}) {
+    EXPECT_NE(five.find(part), std::string::npos) << five;
+  }
   const std::string uneven = complaint(config_with(0), 5);
   for (const char* part : {"mesh.dp = 5", "mesh.dp = 4 or 6", "20 or 30"}) {
     EXPECT_NE(uneven.find(part), std::string::npos) << uneven;
+  }
+}
+
+Config with_tp_and_pp(Config config) {
+  config.mesh.tp = 2;
+  config.mesh.pp = 2;
+  return config;
+}
+
+TEST(Mesh, DataParallelRanksAreCopiesOfTheModel) {
+  const Config open = with_tp_and_pp(config_with(0));
+  EXPECT_EQ(ranks_of(open.mesh), 0);
+  EXPECT_EQ(least_ranks_of(open.mesh), 4);
+  for (const std::int64_t dp : {1, 2, 3, 12}) {
+    const Config config = for_ranks(open, 4 * dp);
+    EXPECT_EQ(config.mesh.dp, dp);
+    EXPECT_EQ(ranks_of(config.mesh), 4 * dp);
+    EXPECT_EQ(least_ranks_of(config.mesh), 4 * dp);
+  }
+}
+
+TEST(Mesh, RanksThatAreNoWholeCopiesAreRefusedWithWhatWouldWork) {
+  const std::pair<std::int64_t, const char*> open[] = {
+      {1, "Start 4 ranks"}, {6, "Start 4 or 8 ranks"}, {18, "Start 16 or 24 ranks"}, {99, "Start 48 ranks"}};
+  for (const auto& [ranks, advice] : open) {
+    const std::string text = complaint(with_tp_and_pp(config_with(0)), ranks);
+    for (const char* part : {"mesh.tp = 2 x cp = 1 x pp = 2: a copy of the model takes 4 ranks", advice}) {
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    }
+  }
+  // A whole number of copies, but 12 micro-batches do not go to 5 of them.
+  const std::string uneven = complaint(with_tp_and_pp(config_with(0)), 20);
+  EXPECT_NE(uneven.find("mesh.dp = 4 or 6"), std::string::npos) << uneven;
+
+  const std::pair<std::int64_t, const char*> fixed[] = {{8, "Start 4 ranks (--ranks 4), or set mesh.dp = 2"},
+                                                        {2, "Start 4 ranks (--ranks 4)."},
+                                                        {20, "leave mesh.dp out and start 16 or 24."}};
+  for (const auto& [ranks, advice] : fixed) {
+    const std::string text = complaint(with_tp_and_pp(config_with(1)), ranks);
+    for (const char* part : {"mesh.dp = 1 x tp = 2 x cp = 1 x pp = 2 makes 4 ranks", advice}) {
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    }
   }
 }
 

@@ -1,5 +1,7 @@
 #include "train/whole_state.h"
 
+#include <algorithm>
+#include <map>
 #include <string_view>
 
 namespace meshtrain {
@@ -14,49 +16,37 @@ Tensor owned_part(const Assembly& assembly, int unit, std::size_t index) {
   return index == 0 ? assembly.params.owned_masters(unit) : assembly.owned_optimizer_state(unit, index - 1);
 }
 
-bool is_sharded(const Assembly& assembly) {
-  return assembly.params.sharding().parts > 1;
+// Elements of the largest unit that is fetched.
+std::int64_t largest_fetched(const MeshLayout& layout, int parts) {
+  std::int64_t elements = 0;
+  for (const Unit& unit : layout.model().units()) {
+    if (!UnitGather::is_here(layout, parts, layout.unit(unit.name)))
+      elements = std::max(elements, unit.elements);
+  }
+  return elements;
 }
 
 }  // namespace
 
-// Every rank's parts of a unit, in order, in `whole` on rank 0.
-void WholeState::fetch(int unit, std::size_t index, std::vector<float>& whole) {
-  Communicator& ranks = *assembly_.groups.control;
-  const Tensor own = owned_part(assembly_, unit, index);
-  const std::vector<Transfer> sends = {{.peer = 0, .data = own}};
-  std::vector<Transfer> receives;
-  if (assembly_.leads()) {
-    whole.resize(static_cast<std::size_t>(own.numel() * ranks.size()));
-    for (int rank = 0; rank < ranks.size(); ++rank) {
-      receives.push_back(
-          {.peer = rank, .data = Tensor(whole.data() + rank * own.numel(), DType::kF32, own.shape())});
-    }
-  }
-  ranks.exchange(sends, receives, Traffic::kOther);
-}
-
-const void* WholeState::place(const Param& param, std::size_t index) {
-  const Unit& unit = assembly_.params.units()[static_cast<std::size_t>(param.unit)];
-  const std::int64_t offset = param.offset - unit.begin;
-  if (!is_sharded(assembly_)) {
-    return owned_part(assembly_, param.unit, index).slice(0, offset, param.numel()).raw();
-  }
-  Fetched& fetched = index == 0 ? masters_ : states_;
-  const std::size_t first = index == 0 ? 0 : 1;
-  if (fetched.unit != param.unit) {
-    for (std::size_t i = 0; i < fetched.tensors.size(); ++i) fetch(param.unit, first + i, fetched.tensors[i]);
-    fetched.unit = param.unit;
-  }
-  return assembly_.leads() ? fetched.tensors[index - first].data() + offset : nullptr;
-}
-
-WholeState::WholeState(Assembly& assembly) : assembly_(assembly) {
+WholeState::WholeState(Assembly& assembly, Copies copies)
+    : assembly_(assembly),
+      layout_(assembly.config()),
+      gather_(
+          layout_, assembly.params, *assembly.groups.control,
+          [&assembly](int unit, std::size_t index) { return owned_part(assembly, unit, index); }, copies) {
   assembly.settle();
   const auto names = assembly.optimizer->state_names();
   masters_.tensors.resize(1);
   states_.tensors.resize(names.size());
-  for (const Param& param : assembly.params.params()) {
+  if (!assembly.leads()) {
+    send_all();
+    return;
+  }
+  const std::int64_t largest = largest_fetched(layout_, assembly.params.sharding().parts);
+  for (Fetched* fetched : {&masters_, &states_}) {
+    for (std::vector<float>& tensor : fetched->tensors) tensor.reserve(static_cast<std::size_t>(largest));
+  }
+  for (const Param& param : layout_.model().params()) {
     model_.push_back({.name = param.decl.name, .shape = param.decl.shape, .fetch = [this, &param] {
                         return place(param, 0);
                       }});
@@ -66,45 +56,75 @@ WholeState::WholeState(Assembly& assembly) : assembly_(assembly) {
                             .fetch = [this, &param, i] { return place(param, i + 1); }});
     }
   }
-  if (assembly.leads()) return;
-  for (const std::vector<NamedTensor>* tensors : {&model_, &optimizer_}) {
-    for (const NamedTensor& tensor : *tensors) {
-      if (is_sharded(assembly)) tensor.fetch();
-    }
-  }
-  model_.clear();
-  optimizer_.clear();
 }
 
-std::int64_t WholeState::buffer_bytes(const ParamStore& params, std::size_t states) {
-  if (params.sharding().parts == 1) return 0;
-  return params.largest_unit() * size_of(DType::kF32) * static_cast<std::int64_t>(1 + states);
+const void* WholeState::place(const Param& param, std::size_t index) {
+  const std::int64_t offset =
+      param.offset - layout_.model().units()[static_cast<std::size_t>(param.unit)].begin;
+  if (UnitGather::is_here(layout_, assembly_.params.sharding().parts, param.unit)) {
+    const int unit = layout_.place_of(param.unit).unit;
+    return owned_part(assembly_, unit, index).slice(0, offset, param.numel()).raw();
+  }
+  Fetched& fetched = index == 0 ? masters_ : states_;
+  const std::size_t first = index == 0 ? 0 : 1;
+  if (fetched.unit != param.unit) {
+    for (std::size_t i = 0; i < fetched.tensors.size(); ++i) {
+      gather_.fetch(param.unit, first + i, fetched.tensors[i]);
+    }
+    fetched.unit = param.unit;
+  }
+  return fetched.tensors[index - first].data() + offset;
+}
+
+// What rank 0 fetches when it reads all tensors in order.
+void WholeState::send_all() {
+  const auto units = static_cast<int>(layout_.model().units().size());
+  std::vector<float> unused;
+  const auto send = [&](int unit, std::size_t index) {
+    if (!UnitGather::is_here(layout_, assembly_.params.sharding().parts, unit))
+      gather_.fetch(unit, index, unused);
+  };
+  for (int unit = 0; unit < units; ++unit) send(unit, 0);
+  for (int unit = 0; unit < units; ++unit) {
+    for (std::size_t i = 0; i < states_.tensors.size(); ++i) send(unit, i + 1);
+  }
+}
+
+std::int64_t WholeState::buffer_bytes(const MeshLayout& layout, int parts, std::size_t states) {
+  const std::int64_t whole = largest_fetched(layout, parts) * static_cast<std::int64_t>(1 + states);
+  return (whole + UnitGather::staging_elements(layout)) * size_of(DType::kF32);
 }
 
 StateDestinations destinations_in(const Assembly& assembly) {
-  StateDestinations result;
+  const MeshLayout layout(assembly.config());
   const auto names = assembly.optimizer->state_names();
-  const std::vector<Param>& params = assembly.params.params();
-  std::vector<OwnedSlice> slices;
-  for (int unit = 0; unit < static_cast<int>(assembly.params.units().size()); ++unit) {
-    for (const OwnedSlice& slice : assembly.params.owned_slices(unit)) slices.push_back(slice);
+  StateDestinations result;
+  std::map<std::string_view, std::size_t> index;  // in the model's order
+  for (const Param& param : layout.model().params()) {
+    index.emplace(param.decl.name, result.model.size());
+    result.model.push_back({.name = param.decl.name, .shape = param.decl.shape, .pieces = {}});
+    for (const std::string_view name : names) {
+      result.optimizer.push_back(
+          {.name = state_tensor_name(param, name), .shape = param.decl.shape, .pieces = {}});
+    }
   }
-  auto next = slices.begin();
-  for (const Param& param : params) {
-    const bool here = next != slices.end() && next->param == &param;
-    TensorDestination destination{.name = param.decl.name, .shape = param.decl.shape, .count = 0};
-    if (here) {
-      destination.first = next->first;
-      destination.count = next->count;
-      destination.data = next->master.raw();
+  for (int unit = 0; unit < static_cast<int>(assembly.params.units().size()); ++unit) {
+    for (const OwnedSlice& slice : assembly.params.owned_slices(unit)) {
+      const ParamDecl& decl = slice.param->decl;
+      const std::size_t place = index.at(decl.name);
+      const auto add = [&](const SliceRun& run, const Tensor& from, TensorDestination& to) {
+        to.pieces.push_back({.first = run.global,
+                             .count = run.count,
+                             .data = from.slice(0, run.local - slice.first, run.count).raw()});
+      };
+      const ParameterSpan span = assembly.span_of(slice);
+      for_each_run(decl.shape, decl.slice, slice.first, slice.count, [&](const SliceRun& run) {
+        add(run, slice.master, result.model[place]);
+        for (std::size_t i = 0; i < names.size(); ++i) {
+          add(run, span.states[i], result.optimizer[place * names.size() + i]);
+        }
+      });
     }
-    result.model.push_back(destination);
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      destination.name = state_tensor_name(param, names[i]);
-      if (here) destination.data = assembly.span_of(*next).states[i].raw();
-      result.optimizer.push_back(destination);
-    }
-    if (here) ++next;
   }
   return result;
 }

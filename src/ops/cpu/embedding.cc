@@ -22,12 +22,30 @@
 namespace meshtrain::ops::cpu {
 namespace {
 
+// Tokens by the row of a table that holds the ids from `first_id` on.
+struct TokenRows {
+  std::span<const std::int32_t> ids;
+  std::int64_t first_id;
+  std::int64_t rows;
+
+  // Whether the table has a row for token m.
+  bool held(std::size_t m) const { return ids[m] >= first_id && ids[m] - first_id < rows; }
+  std::int32_t row(std::size_t m) const { return static_cast<std::int32_t>(ids[m] - first_id); }
+};
+
 struct Lookup {
-  std::span<const std::int32_t> tokens;
+  TokenRows tokens;
   Rows table;
+  const void* zeros;  // in the place of a row that the table does not have
   Rows positions;
   std::int64_t seq;
   std::int64_t first_position;
+
+  template <class T>
+  const T* token_row(std::int64_t m) const {
+    const auto i = static_cast<std::size_t>(m);
+    return tokens.held(i) ? table.row<T>(tokens.row(i)) : static_cast<const T*>(zeros);
+  }
 };
 
 // Rows of dout by the row of the table that they are added to: those of targets[i] start at the addresses
@@ -93,7 +111,7 @@ HWY_INLINE void add_rows(std::span<const void* const> rows, T* to, std::int64_t 
 template <class T>
 void look_up(const Lookup& lookup, const Rows& out, std::int64_t begin, std::int64_t end) {
   for (std::int64_t m = begin; m < end; ++m) {
-    const T* token = lookup.table.row<T>(lookup.tokens[static_cast<std::size_t>(m)]);
+    const T* token = lookup.token_row<T>(m);
     T* to = out.row<T>(m);
     if (!lookup.positions.defined()) {
       std::copy_n(token, out.width(), to);
@@ -113,12 +131,13 @@ void LookUp(DType dtype, const Lookup& lookup, const Rows& out, std::int64_t beg
 }
 
 // To fp32, where the table itself can hold a sum between two additions.
-void AddToTable(DType dtype, std::span<const std::int32_t> tokens, const Rows& dout, const Rows& dtable,
+void AddToTable(DType dtype, const TokenRows& tokens, const Rows& dout, const Rows& dtable,
                 const TablePart& part) {
   with_float_type(dtype, [&]<class T>(T) HWY_ATTR {
-    for (std::size_t m = 0; m < tokens.size(); ++m) {
-      if (tokens[m] % part.modulus != part.residue) continue;
-      add_row(dout.row<T>(static_cast<std::int64_t>(m)), dtable.row<float>(tokens[m]), part.begin, part.end);
+    for (std::size_t m = 0; m < tokens.ids.size(); ++m) {
+      if (!tokens.held(m) || tokens.row(m) % part.modulus != part.residue) continue;
+      add_row(dout.row<T>(static_cast<std::int64_t>(m)), dtable.row<float>(tokens.row(m)), part.begin,
+              part.end);
     }
   });
 }
@@ -152,23 +171,28 @@ HWY_AFTER_NAMESPACE();
 namespace meshtrain::ops::cpu {
 namespace {
 
-std::span<const std::int32_t> checked_tokens(const Tensor& tokens, std::int64_t vocab) {
+TokenRows token_rows(const Tensor& tokens, const Tensor& table, std::int64_t first_id) {
   const std::span<const std::int32_t> ids(tokens.data<std::int32_t>(),
                                           static_cast<std::size_t>(tokens.numel()));
-  check(std::all_of(ids.begin(), ids.end(), [&](std::int32_t id) { return id >= 0 && id < vocab; }),
-        "embedding: a token is not below the size of the table");
-  return ids;
+  check(std::all_of(ids.begin(), ids.end(), [](std::int32_t id) { return id >= 0; }),
+        "embedding: a token is negative");
+  return {ids, first_id, table.dim(0)};
 }
 
 // A stable radix sort by digits of ten bits (Knuth, volume 3, 5.2.5).
-RowGroups rows_by_token(std::span<const std::int32_t> ids, std::int64_t vocab, const Rows& dout) {
+RowGroups rows_by_token(const TokenRows& tokens, const Rows& dout) {
   constexpr std::uint32_t kBits = 10;
   constexpr std::uint32_t kMask = (1U << kBits) - 1;
-  std::vector<std::uint32_t> order(ids.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::vector<std::uint32_t> next(ids.size());
-  for (std::uint32_t shift = 0; (vocab - 1) >> shift > 0; shift += kBits) {
-    const auto digit = [&](std::uint32_t m) { return static_cast<std::uint32_t>(ids[m]) >> shift & kMask; };
+  std::vector<std::uint32_t> order;
+  order.reserve(tokens.ids.size());
+  for (std::uint32_t m = 0; m < tokens.ids.size(); ++m) {
+    if (tokens.held(m)) order.push_back(m);
+  }
+  std::vector<std::uint32_t> next(order.size());
+  for (std::uint32_t shift = 0; (tokens.rows - 1) >> shift > 0; shift += kBits) {
+    const auto digit = [&](std::uint32_t m) {
+      return static_cast<std::uint32_t>(tokens.row(m)) >> shift & kMask;
+    };
     std::array<std::uint32_t, kMask + 2> begin{};
     for (const std::uint32_t m : order) ++begin[digit(m) + 1];
     std::partial_sum(begin.begin(), begin.end(), begin.begin());
@@ -177,8 +201,8 @@ RowGroups rows_by_token(std::span<const std::int32_t> ids, std::int64_t vocab, c
   }
   RowGroups groups;
   for (const std::uint32_t m : order) {
-    if (groups.targets.empty() || ids[m] != groups.targets.back()) {
-      groups.targets.push_back(ids[m]);
+    if (groups.targets.empty() || tokens.row(m) != groups.targets.back()) {
+      groups.targets.push_back(tokens.row(m));
       groups.first.push_back(groups.rows.size());
     }
     groups.rows.push_back(dout.row<std::byte>(m));
@@ -225,25 +249,33 @@ HWY_EXPORT(AddToPositions);
 HWY_EXPORT(AddGroupsToTable);
 
 void embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table, const Tensor& positions,
-                       std::int64_t seq, std::int64_t first_position, const Tensor& out) {
-  const Lookup lookup{checked_tokens(tokens, table.dim(0)), Rows(table), Rows(positions), seq, first_position};
+                       std::int64_t seq, std::int64_t first_position, const Tensor& out,
+                       std::int64_t first_id) {
+  const std::vector<std::byte> zeros(static_cast<std::size_t>(table.dim(1) * size_of(table.dtype())));
+  const Lookup lookup{.tokens = token_rows(tokens, table, first_id),
+                      .table = Rows(table),
+                      .zeros = zeros.data(),
+                      .positions = Rows(positions),
+                      .seq = seq,
+                      .first_position = first_position};
   const Rows to(out);
   parallel_ranges(stream, to.count(), 2 * out.bytes(), [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(LookUp)(out.dtype(), lookup, to, begin, end);
   });
 }
 
-void embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& dout, const Tensor& dtable) {
-  const std::span<const std::int32_t> ids = checked_tokens(tokens, dtable.dim(0));
+void embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& dout, const Tensor& dtable,
+                        std::int64_t first_id) {
+  const TokenRows rows = token_rows(tokens, dtable, first_id);
   const Rows from(dout);
   const Rows to(dtable);
   const std::int64_t bytes = dout.numel() * (size_of(dout.dtype()) + 2 * size_of(dtable.dtype()));
   if (dtable.dtype() == DType::kF32) {
     return over_parts(stream, to.width(), bytes, [&](const TablePart& part) {
-      HWY_DYNAMIC_DISPATCH(AddToTable)(dout.dtype(), ids, from, to, part);
+      HWY_DYNAMIC_DISPATCH(AddToTable)(dout.dtype(), rows, from, to, part);
     });
   }
-  const RowGroups groups = rows_by_token(ids, dtable.dim(0), from);
+  const RowGroups groups = rows_by_token(rows, from);
   over_parts(stream, to.width(), bytes, [&](const TablePart& part) {
     HWY_DYNAMIC_DISPATCH(AddGroupsToTable)(dout.dtype(), groups, to, part);
   });

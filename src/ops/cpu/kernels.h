@@ -8,6 +8,7 @@
 #include "ops/matmul.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
+#include "ops/sharded_cross_entropy.h"
 
 namespace meshtrain::ops::cpu {
 
@@ -25,11 +26,17 @@ void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumul
 void rope(Stream& stream, const Tensor& x, const Tensor& cos_sin, RopeDirection direction);
 
 void embedding_forward(Stream& stream, const Tensor& tokens, const Tensor& table, const Tensor& positions,
-                       std::int64_t seq, std::int64_t first_position, const Tensor& out);
-void embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& dout, const Tensor& dtable);
+                       std::int64_t seq, std::int64_t first_position, const Tensor& out, std::int64_t first_id);
+void embedding_backward(Stream& stream, const Tensor& tokens, const Tensor& dout, const Tensor& dtable,
+                        std::int64_t first_id);
 void position_backward(Stream& stream, const Tensor& dout, std::int64_t seq, const Tensor& dpositions);
 
+// Each is ignored or in [0, vocab); a broken contract otherwise.
+void check_targets(const Tensor& targets, std::int64_t vocab);
 void cross_entropy(Stream& stream, const CrossEntropy& args);
+void cross_entropy_stats(Stream& stream, const CrossEntropyShard& shard, const Tensor& stats);
+void cross_entropy_from_stats(Stream& stream, const CrossEntropyShard& shard, const Tensor& all_stats,
+                              const Tensor& losses, const Tensor& dlogits, float scale);
 
 void add(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out);
 void cast(Stream& stream, const Tensor& from, const Tensor& to);

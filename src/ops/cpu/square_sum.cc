@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/square_sum.cc"
@@ -129,17 +130,79 @@ namespace meshtrain::ops::cpu {
 
 HWY_EXPORT(SquaresOfSubtree);
 
-void compute_square_nodes(Stream& stream, const Tensor& x, std::int64_t first_leaf,
-                          std::span<SquareNode> nodes) {
+namespace {
+
+// Sums of squares of subtrees of x without the elements of some ranges. Only subtrees that a range begins or
+// ends inside of are taken apart.
+class PartialSquares {
+ public:
+  using Lanes = decltype(SquareNode::lanes);
+
+  PartialSquares(const Tensor& x, std::int64_t first_element, std::span<const ElementRange> without)
+      : x_(x), first_element_(first_element), without_(without) {}
+
+  // Elements [begin, end) of x, one leaf or less, or 2^height whole ones.
+  void compute(std::int64_t begin, std::int64_t end, int height, Lanes& lanes) const {
+    const std::span<const ElementRange> left_out = ranges_in(begin, end);
+    if (left_out.empty()) {
+      HWY_DYNAMIC_DISPATCH(SquaresOfSubtree)(x_.dtype(), x_.raw(), begin, end, height, lanes.data());
+    } else if (left_out[0].begin <= first_element_ + begin && left_out[0].end >= first_element_ + end) {
+      lanes.fill(0.0);
+    } else if (height == 0) {
+      compute_leaf(begin, end, left_out, lanes);
+    } else {
+      const std::int64_t middle = begin + (kSquareLeaf << (height - 1));
+      Lanes right;
+      compute(begin, middle, height - 1, lanes);
+      compute(middle, end, height - 1, right);
+      for (std::size_t k = 0; k < lanes.size(); ++k) lanes[k] += right[k];
+    }
+  }
+
+ private:
+  // Those that have elements among [begin, end) of x.
+  std::span<const ElementRange> ranges_in(std::int64_t begin, std::int64_t end) const {
+    const auto first = std::partition_point(without_.begin(), without_.end(), [&](const ElementRange& range) {
+      return range.end <= first_element_ + begin;
+    });
+    const auto last = std::partition_point(
+        first, without_.end(), [&](const ElementRange& range) { return range.begin < first_element_ + end; });
+    return {first, last};
+  }
+
+  // From a copy with zeros.
+  void compute_leaf(std::int64_t begin, std::int64_t end, std::span<const ElementRange> left_out,
+                    Lanes& lanes) const {
+    const std::int64_t size = size_of(x_.dtype());
+    alignas(double) std::array<std::byte, kSquareLeaf * sizeof(float)> copy{};
+    std::memcpy(copy.data(), static_cast<const std::byte*>(x_.raw()) + begin * size,
+                static_cast<std::size_t>((end - begin) * size));
+    for (const ElementRange& range : left_out) {
+      const std::int64_t from = std::max(range.begin - first_element_, begin) - begin;
+      const std::int64_t to = std::min(range.end - first_element_, end) - begin;
+      if (from < to) std::fill_n(copy.data() + from * size, (to - from) * size, std::byte{0});
+    }
+    HWY_DYNAMIC_DISPATCH(SquaresOfSubtree)(x_.dtype(), copy.data(), 0, end - begin, 0, lanes.data());
+  }
+
+  const Tensor& x_;
+  std::int64_t first_element_;
+  std::span<const ElementRange> without_;
+};
+
+}  // namespace
+
+void compute_square_nodes(Stream& stream, const Tensor& x, std::int64_t first_leaf, std::span<SquareNode> nodes,
+                          std::span<const ElementRange> without) {
+  const PartialSquares squares(x, first_leaf * kSquareLeaf, without);
   const auto count = static_cast<std::int64_t>(nodes.size());
   parallel_ranges(stream, count, x.bytes(), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       SquareNode& node = nodes[static_cast<std::size_t>(i)];
       const std::int64_t leaf = (node.index << node.height) - first_leaf;
       const std::int64_t leaves = std::int64_t{1} << node.height;
-      HWY_DYNAMIC_DISPATCH(SquaresOfSubtree)
-      (x.dtype(), x.raw(), leaf * kSquareLeaf, std::min((leaf + leaves) * kSquareLeaf, x.numel()),
-       static_cast<int>(node.height), node.lanes.data());
+      squares.compute(leaf * kSquareLeaf, std::min((leaf + leaves) * kSquareLeaf, x.numel()),
+                      static_cast<int>(node.height), node.lanes);
     }
   });
 }
