@@ -6,12 +6,14 @@
 // Micro-batches that are no multiple of p: a group of less than p would leave the stages idle while its few
 // micro-batches go round, and with strict alternation can stop them for good. So there are q = max(1, ⌊m/p⌋)
 // even groups, the larger ones first, and k is the largest. What a group has more than p waits between the last
-// stage and the first. While that fits into the buffers (3 a direction besides the one in use) the idle
-// fraction is the published one; a single group may have more, for almost all of it is warm-up. Else, so with a
-// large remainder and few groups:
-//   p·(q+1) - m < q   the order of p·(q+1) micro-batches, without those that do not exist; it ends because that
-//                     one does, and takes no longer
-//   otherwise         all forward passes, then all backward passes, which keeps m·v alive
+// stage and the first. While that fits into the buffers besides the one written and the one read (k ≤ p+2, so
+// m ≤ q·(p+2)), the idle fraction is the published one. Else, so with a large remainder and few groups:
+//   d < q or d·v < k-(p+2), where d = p·(q+1) - m
+//             the order of p·(q+1) micro-batches without the d that do not exist: it ends because that one
+//             does, and takes no longer; the stages wait for what would have been the d
+//   q = 1     as ever: almost all of the group is warm-up, and some of it waits for a buffer
+//   q > 1     all forward passes, then all backward passes, which keeps m·v alive: a second group with too many
+//             would wait for buffers that empty after it
 #include <algorithm>
 
 #include "pipeline/schedules.h"
@@ -27,14 +29,15 @@ struct Plan {
 };
 
 Plan plan_of(const PipelineShape& shape) {
-  constexpr std::int64_t kWaiting = kSendBuffers + kReceiveBuffers - 1;
   const std::int64_t p = shape.stages;
   const std::int64_t m = shape.micro_batches;
   const std::int64_t groups = std::max<std::int64_t>(1, m / p);
-  if (groups == 1 || m <= groups * (p + kWaiting)) return {m, groups};
+  const std::int64_t largest = (m + groups - 1) / groups;
+  const std::int64_t too_many = largest - p - (kSendBuffers + kReceiveBuffers - 2);
+  if (too_many <= 0) return {m, groups};
   const std::int64_t missing = p * (groups + 1) - m;
-  if (missing < groups) return {m + missing, groups + 1};
-  return {m, groups, true};
+  if (missing < groups || missing * shape.chunks < too_many) return {m + missing, groups + 1};
+  return {m, groups, groups > 1};
 }
 
 // All passes of one direction in the order of the groups.

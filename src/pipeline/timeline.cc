@@ -44,9 +44,9 @@ class Edge {
     return arrived_[used_];
   }
   const Message& message() const { return messages_[used_]; }
-  void use() { ++used_; }
-  // The buffer of the message last used is free for another.
-  void ask(double at) {
+  // Its buffer is free for another.
+  void use(double at) {
+    ++used_;
     asked_.push_back(at);
     settle();
   }
@@ -101,8 +101,7 @@ class Walk {
 
  private:
   struct Clock {
-    std::size_t next = 0;   // action in the order
-    bool computed = false;  // and only its message is not sent yet
+    std::size_t next = 0;  // action in the order
     double seconds = 0.0;
   };
   int piece_of(int stage, const PipelineAction& action) const { return action.chunk * shape_.stages + stage; }
@@ -135,58 +134,48 @@ class Walk {
     return ran;
   }
 
+  // Whether its input and a buffer for its output are there.
   bool run_next(int stage) {
     Clock& clock = clocks_[stage];
     const PipelineAction& action = orders_[stage][clock.next];
     Edge* in = input(stage, action);
-    if (!clock.computed && !compute(stage, action, in)) return false;
-    clock.computed = true;
-    if (Edge* out = output(stage, action)) {
-      const std::optional<double> free = out->buffer_free();
-      if (!free) return false;
-      clock.seconds = std::max(clock.seconds, *free);
+    Edge* out = output(stage, action);
+    const std::optional<double> arrival = in != nullptr ? in->arrival() : 0.0;
+    if (!arrival) return false;
+    if (in != nullptr) check_message(stage, action, in->message());
+    const std::optional<double> free = out != nullptr ? out->buffer_free() : 0.0;
+    if (!free) return false;
+    const double begin = std::max({clock.seconds, *arrival, *free});
+    clock.seconds = begin + costs_.action(stage, action);
+    timeline_.stages[stage].push_back({action, begin, clock.seconds});
+    if (in != nullptr) in->use(clock.seconds);
+    if (out != nullptr) {
       const int to = piece_of(stage, action) + (action.step == PipelineStep::kForward ? 1 : -1);
       out->send({to, action.micro_batch}, clock.seconds);
     }
-    if (in != nullptr) in->ask(clock.seconds);
-    clock.computed = false;
     ++clock.next;
     return true;
   }
 
-  bool compute(int stage, const PipelineAction& action, Edge* in) {
-    Clock& clock = clocks_[stage];
-    if (in != nullptr) {
-      const std::optional<double> arrival = in->arrival();
-      if (!arrival) return false;
-      if (in->message() != Message{piece_of(stage, action), action.micro_batch}) {
-        throw std::logic_error(fmt::format(
-            "stage {} would run {}, but the message that comes next is for micro-batch {} of its chunk {}",
-            stage, to_string(action, shape_.chunks), in->message().micro_batch,
-            in->message().piece / shape_.stages));
-      }
-      in->use();
-      clock.seconds = std::max(clock.seconds, *arrival);
-    }
-    const double begin = clock.seconds;
-    clock.seconds += costs_.action(stage, action);
-    timeline_.stages[stage].push_back({action, begin, clock.seconds});
-    return true;
+  void check_message(int stage, const PipelineAction& action, const Message& message) const {
+    if (message == Message{piece_of(stage, action), action.micro_batch}) return;
+    throw std::logic_error(fmt::format(
+        "stage {} would run {}, but the message that comes next is for micro-batch {} of its chunk {}", stage,
+        to_string(action, shape_.chunks), message.micro_batch, message.piece / shape_.stages));
   }
 
-  std::string why_stopped() const {
+  std::string why_stopped() {
     std::string why;
     for (int stage = 0; stage < shape_.stages; ++stage) {
-      const Clock& clock = clocks_[stage];
-      if (clock.next >= orders_[stage].size()) continue;
-      const PipelineAction& action = orders_[stage][clock.next];
-      const bool from_before = (action.step == PipelineStep::kForward) != clock.computed;
-      const int other = (stage + (from_before ? shape_.stages - 1 : 1)) % shape_.stages;
-      why += fmt::format(
-          "{}stage {} at {} waits for {} stage {}", why.empty() ? "" : "; ", stage,
-          to_string(action, shape_.chunks),
-          clock.computed ? "its send buffer, whose last message is yet to be received by" : "its input from",
-          other);
+      if (clocks_[stage].next >= orders_[stage].size()) continue;
+      const PipelineAction& action = orders_[stage][clocks_[stage].next];
+      const Edge* in = input(stage, action);
+      const bool for_input = in != nullptr && !in->arrival();
+      const bool on_before = (action.step == PipelineStep::kForward) == for_input;
+      why += fmt::format("{}stage {} at {} waits for {} stage {}", why.empty() ? "" : "; ", stage,
+                         to_string(action, shape_.chunks),
+                         for_input ? "its input from" : "a send buffer, all full of messages not received by",
+                         (stage + (on_before ? shape_.stages - 1 : 1)) % shape_.stages);
     }
     return "no stage can go on: " + why;
   }

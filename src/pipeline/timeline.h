@@ -28,7 +28,7 @@ PipelineCosts unit_costs(const PipelineSchedule& schedule, int chunks);
 struct TimedAction {
   PipelineAction action;
   double begin = 0.0;
-  double end = 0.0;  // begin and the action's cost: where it then waits for a send buffer, its stage is idle
+  double end = 0.0;
 };
 struct Timeline {
   std::vector<std::vector<TimedAction>> stages;
@@ -37,10 +37,10 @@ struct Timeline {
   double idle_fraction() const;
 };
 
-// Runs the orders as the executor does. An action waits for its input; when it has ended, for a free buffer for
-// the message that it sends, so for the receipt of the one kSendBuffers before; then its stage asks for the
-// message kReceiveBuffers after the one just used, and goes on. A message travels when it is sent and asked
-// for; those of one direction travel one after another. Pieces of one stage hand over without a message.
+// Runs the orders as the executor does. An action waits for its input, and for a buffer for the message that it
+// sends: until the one kSendBuffers before was received. When it ends, its stage asks for the message
+// kReceiveBuffers after the one that it used. A message travels when it is sent and asked for; those of one
+// direction travel one after another. Pieces of one stage hand over without a message.
 // Whether the orders end depends on no cost: every stage has a fixed order, and all waiting is for given
 // messages. Throws std::logic_error naming the stage, its action and what it waits for when no stage can go on,
 // or when messages of one direction would be used in another order than they are sent; also when an order lacks
@@ -53,7 +53,7 @@ void check_schedule(const PipelineSchedule& schedule, const PipelineShape& shape
 
 // The published idle fraction at unit costs: (p-1)/(m+p-1) for gpipe and 1f1b, (p-1)/(v·m+p-1) interleaved,
 // (p-1)/(3m+p-1) for zb-h1. simulate() finds the same for every m with gpipe and 1f1b, for m ≥ p with zb-h1,
-// and interleaved for multiples of p and the sizes near them that interleaved.cc names.
+// and interleaved for multiples of p and the other m that interleaved.cc names.
 double published_idle_fraction(const PipelineSchedule& schedule, const PipelineShape& shape);
 
 // A row a stage, a column a unit of time (the cost of a forward), "B0---" what takes longer, idle time as dots;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/error.h"
 #include "pipeline/timeline.h"
 
 namespace meshtrain {
@@ -19,42 +18,33 @@ class Drawing {
       for (const TimedAction& timed : stage) width_ = std::max(width_, name(timed).size() + 1);
     }
     label_ = fmt::format("{}", timeline.stages.size() - 1).size();
-    const std::size_t before = std::string_view("stage  | ").size() + label_;
-    const std::size_t room = std::max<std::int64_t>(0, columns) > static_cast<std::int64_t>(before)
-                                 ? static_cast<std::size_t>(columns) - before
-                                 : 0;
-    shown_ = std::clamp<std::int64_t>(static_cast<std::int64_t>((room + 1) / width_), 1, units_);
+    const std::int64_t room = columns - static_cast<std::int64_t>(row_of("", 0).size());
+    shown_ = std::clamp<std::int64_t>((room + 1) / static_cast<std::int64_t>(width_), 1, units_);
   }
   std::int64_t units() const { return units_; }
   std::int64_t shown() const { return shown_; }
 
   std::string row(int stage) const {
     std::string cells;
-    std::int64_t at = 0;
+    for (std::int64_t i = 0; i < shown_; ++i) cells += std::string(width_ - 1, '.') + ' ';
     for (const TimedAction& timed : timeline_.stages[stage]) {
-      cells += idle(column(timed.begin) - at);
-      at = column(timed.end);
-      const std::size_t length = static_cast<std::size_t>(at - column(timed.begin)) * width_;
-      if (length == 0) continue;
-      const std::string text = name(timed);
-      cells += fmt::format("{:-<{}}", text, length > width_ ? length - 1 : text.size());
-      cells.resize(static_cast<std::size_t>(at) * width_, ' ');
-      if (at >= shown_) break;
+      const std::int64_t begin = column(timed.begin);
+      const std::int64_t units = column(timed.end) - begin;
+      if (begin >= shown_) break;
+      std::string bar = name(timed);
+      bar.resize(static_cast<std::size_t>(units) * width_ - 1, units > 1 ? '-' : ' ');
+      cells.replace(static_cast<std::size_t>(begin) * width_, bar.size(), bar);
     }
-    if (at < shown_) cells += idle(shown_ - at);
     cells.resize(static_cast<std::size_t>(shown_) * width_ - 1);
     cells.erase(cells.find_last_not_of(' ') + 1);
-    return fmt::format("stage {:>{}} | {}\n", stage, label_, cells);
+    return row_of(cells, stage) + '\n';
   }
 
  private:
   std::int64_t column(double seconds) const { return std::llround(seconds * chunks_); }
   std::string name(const TimedAction& timed) const { return to_string(timed.action, chunks_); }
-  std::string idle(std::int64_t units) const {
-    std::string cell(width_ - 1, '.');
-    std::string cells;
-    for (std::int64_t i = 0; i < units; ++i) cells += cell + ' ';
-    return cells;
+  std::string row_of(std::string_view cells, int stage) const {
+    return fmt::format("stage {:>{}} | {}", stage, label_, cells);
   }
 
   const Timeline& timeline_;
@@ -62,7 +52,7 @@ class Drawing {
   std::int64_t units_ = 0;
   std::int64_t shown_ = 0;
   std::size_t width_ = 0;  // of a column, a space at its end
-  std::size_t label_ = 0;
+  std::size_t label_ = 0;  // digits of a stage
 };
 
 }  // namespace
