@@ -106,8 +106,7 @@ void check_chunks(const MeshConfig& mesh, const PipelineSchedule& schedule) {
   if (mesh.virtual_stages == 1) return;
   if (mesh.pp == 1) {
     throw_user_error(
-        "mesh.virtual_stages = {} with mesh.pp = 1: pieces of one stage alone have no others to alternate "
-        "with. Use "
+        "mesh.virtual_stages = {} with mesh.pp = 1: one stage has no others to take turns with. Use "
         "mesh.virtual_stages = 1, or more stages.",
         mesh.virtual_stages);
   }
