@@ -30,6 +30,8 @@ TEST(Nearest, PicksTheClosest) {
 }
 
 TEST(Nearest, DivisorsAround) {
+  EXPECT_EQ(divisors(36), (std::vector<std::int64_t>{1, 2, 3, 4, 6, 9, 12, 18, 36}));
+  EXPECT_EQ(divisors(1), (std::vector<std::int64_t>{1}));
   EXPECT_EQ(divisors_around(64, 5), "4 or 8");
   EXPECT_EQ(divisors_around(12, 4), "4");
   EXPECT_EQ(divisors_around(7, 5), "1 or 7");

@@ -57,8 +57,7 @@ std::string why_not(const ModelSpec& model, std::int64_t tp) {
                        model.ffn_hidden);
   }
   return fmt::format(
-      "is neither a divisor nor a multiple of model.kv_heads = {}, and a rank has whole "
-      "key-value heads",
+      "is neither a divisor nor a multiple of model.kv_heads = {}, and a rank has whole key-value heads",
       model.kv_heads);
 }
 
@@ -67,15 +66,15 @@ void check_tensor(const Config& config) {
   if (splits_layers(config.model, tp)) return;
   std::vector<std::int64_t> possible;
   std::vector<std::int64_t> without_sequences;  // not with sequence parallelism, for data.seq_len
-  for (std::int64_t value = 1; value <= std::min(config.model.heads, kMostRanks); ++value) {
+  for (const std::int64_t value : divisors(config.model.heads)) {
     if (!splits_layers(config.model, value)) continue;
     const bool whole = !config.mesh.sequence_parallel || config.data.seq_len % value == 0;
     (whole ? possible : without_sequences).push_back(value);
   }
-  const std::string others =
-      without_sequences.empty()
-          ? ""
-          : fmt::format(", and {} with mesh.sequence_parallel = false", fmt::join(without_sequences, ", "));
+  const std::string others = without_sequences.empty()
+                                 ? ""
+                                 : fmt::format("; with mesh.sequence_parallel = false also with {}",
+                                               fmt::join(without_sequences, ", "));
   throw_user_error("mesh.tp = {} {}. Use mesh.tp = {}; this model works with {}{}.", tp,
                    why_not(config.model, tp), values_around(possible, tp), fmt::join(possible, ", "), others);
 }
@@ -107,8 +106,7 @@ void check_chunks(const MeshConfig& mesh, const PipelineSchedule& schedule) {
   if (mesh.virtual_stages == 1) return;
   if (mesh.pp == 1) {
     throw_user_error(
-        "mesh.virtual_stages = {} with mesh.pp = 1: pieces of one stage alone have no others to alternate "
-        "with. Use "
+        "mesh.virtual_stages = {} with mesh.pp = 1: one stage has no others to take turns with. Use "
         "mesh.virtual_stages = 1, or more stages.",
         mesh.virtual_stages);
   }
@@ -183,12 +181,12 @@ void check_batch(const Config& config) {
 }
 
 // Once the pipeline is full, each group of as many micro-batches as there are stages repeats the one before.
-// So a few groups and what is left over show whether any number of them ends.
+// That is after two at the latest (interleaved), so three and what is left over stand for any number of them.
 void check_order(const Config& config, const PipelineSchedule& schedule) {
   const std::int64_t stages = config.mesh.pp;
   if (stages == 1) return;
   const std::int64_t all = micro_batches_of(config) / std::max<std::int64_t>(config.mesh.dp, 1);
-  const std::int64_t shown = std::min(all, 4 * stages + all % stages);
+  const std::int64_t shown = std::min(all, 3 * stages + all % stages);
   check_schedule(schedule, {.stages = static_cast<int>(stages),
                             .chunks = static_cast<int>(config.mesh.virtual_stages),
                             .micro_batches = shown});

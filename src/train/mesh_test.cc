@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <string>
+
 #include "base/error.h"
 #include "comm/engines.h"
 
@@ -86,6 +89,14 @@ TEST(Mesh, RanksThatAreNoWholeCopiesAreRefusedWithWhatWouldWork) {
     for (const char* part : {"mesh.dp = 1 x tp = 2 x cp = 1 x pp = 2 makes 4 ranks", advice}) {
       EXPECT_NE(text.find(part), std::string::npos) << text;
     }
+  }
+}
+
+TEST(Mesh, OfTheConfigsOfTheRepository) {
+  const std::string folder = MESHTRAIN_SOURCE_DIR "/configs/";
+  EXPECT_EQ(ranks_of(load_config(folder + "llama-3.1-405b-16k.toml", {}).mesh), 16384);
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    EXPECT_NO_THROW(load_config(entry.path().string(), {})) << entry.path();
   }
 }
 
