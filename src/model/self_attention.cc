@@ -11,7 +11,6 @@
 #include "ops/transfer.h"
 
 namespace meshtrain {
-
 namespace {
 
 // Which of the key and value heads a rank has: its place among as many parts as there are, and how many ranks
