@@ -138,7 +138,7 @@ nlohmann::json measure(const Arguments& arguments, const Config& config, World& 
       {"micro_steps", assembly.micro_steps()},
       {"compute", name_of(dtype)},
       {"recompute", name_of(config.recompute)},
-      {"ranks", assembly.ranks()},
+      {"ranks", world.size()},
       {"zero", config.mesh.zero},
       {"threads", threads},
       {"steps", samples.size()},

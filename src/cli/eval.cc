@@ -50,7 +50,7 @@ void run(const Arguments& arguments) {
   install_stop_handler();
   const Evaluation result = evaluate(
       {.sampler = sampler, .tokenizer = *tokenizer, .sequences = sequences, .batches = arguments.batches},
-      [&](const HostBatch& batch) { return model.evaluate(batch); }, stop_requested);
+      [&](const HostBatch& batch) { return std::vector{model.evaluate(batch)}; }, stop_requested);
   if (result.interrupted) throw_run_error("interrupted before the evaluation was complete");
 
   if (arguments.json) {

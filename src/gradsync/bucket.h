@@ -1,6 +1,7 @@
 // Units whose gradients are ready, until there are enough of them to reduce.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -13,6 +14,12 @@ class Bucket {
  public:
   Bucket(const ParamStore& store, std::int64_t bytes) : store_(store), limit_(bytes) {}
 
+  // Whether the unit lies beside those in it in the flat layout; true where it is empty.
+  bool is_neighbour(int unit) const {
+    if (units_.empty()) return true;
+    const auto [first, last] = std::minmax_element(units_.begin(), units_.end());
+    return unit == *first - 1 || unit == *last + 1;
+  }
   // Whether it is full then.
   bool add(int unit) {
     units_.push_back(unit);

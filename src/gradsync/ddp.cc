@@ -16,12 +16,17 @@ class Ddp final : public GradSync {
                     .take =
                         [this](Stream&, int unit, const Tensor& part) {
                           parts_.ranks.all_gather(part, parts_.store.unit_gradients(unit), Traffic::kGradients);
-                        }}) {}
+                        }}),
+        copies_(parts) {}
 
-  void begin_micro_step(std::int64_t index) override { gradients_.begin_micro_step(index); }
+  void begin_step(std::span<const int> /*acquires*/) override { gradients_.begin_step(); }
+  void acquire(int unit) override { copies_.wait(unit); }
   bool begin_gradients(int unit) override { return gradients_.begin(unit); }
   void end_gradients(int unit) override { gradients_.end(unit); }
+  bool begin_tied_gradients() override { return gradients_.tied.begin(); }
+  void end_tied_gradients() override { gradients_.tied.end(); }
   void finish_gradients() override { gradients_.finish(); }
+  void publish_weights(int unit, Traffic traffic) override { copies_.pass_on(unit, traffic); }
 
  private:
   // The units of a bucket are neighbours in the flat layout: one message.
@@ -33,6 +38,7 @@ class Ddp final : public GradSync {
 
   GradSyncParts parts_;
   WholeGradients gradients_;
+  TiedWeights copies_;
 };
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "comm/comm_queue.h"
@@ -33,10 +34,8 @@ struct GradSyncOptions {
   int zero = 0;
   Reduction reduction = Reduction::kFast;
   std::int64_t micro_steps = 1;
-  std::int64_t bucket_bytes = 0;      // stages 0 and 1 reduce when so many bytes of gradients are ready
-  int prefetch = 1;                   // stage 3: units gathered ahead of use
-  std::vector<int> training_order;    // of acquires in a micro-step
-  std::vector<int> evaluation_order;  // and in an evaluation
+  std::int64_t bucket_bytes = 0;                // stages 0 and 1 reduce when so many bytes of gradients are ready
+  int prefetch = 1;                             // stage 3: units gathered ahead of use
   std::optional<std::int64_t> transient_bytes;  // of the pool; nothing: measure (simulated device)
 };
 
@@ -46,21 +45,38 @@ Sharding sharding_of(int zero, const Communicator& ranks);
 class GradSync : public UnitHooks {
  public:
   // --- One step, in this order. ---
-  // Before each micro-batch, from 0.
-  virtual void begin_micro_step(std::int64_t index) = 0;
+  // `acquires`: the units of all acquires of the step, in order; kept until the end of the step. Gradients of a
+  // unit are begun and ended once for each of its micro-batches, in their order.
+  virtual void begin_step(std::span<const int> acquires) = 0;
+  // Before gradients of a micro-batch are written.
+  virtual void begin_backward() {}
   // After the last: the store's owned gradients are the sum over ranks and micro-batches.
   virtual void finish_gradients() = 0;
   // The unit's owned weights have new values: makes them those of every rank, at the latest when the unit is
-  // acquired next. Nothing is to do where each rank owns all, or units are gathered at each use.
-  virtual void publish_weights(int /*unit*/, Traffic /*traffic*/) {}
+  // acquired next. Of a copy: receives them. Called for all units in order.
+  virtual void publish_weights(int unit, Traffic traffic) = 0;
 
-  // Before the model is evaluated on some micro-batch: calls of acquire follow evaluation_order.
-  virtual void begin_evaluation() {}
+  // Before the model is evaluated: calls of acquire follow `acquires`.
+  virtual void begin_evaluation(std::span<const int> /*acquires*/) {}
 
   // Bytes that the pool of whole units held at most, of its capacity. 0 where there is none.
   virtual std::int64_t transient_peak() const { return 0; }
   virtual std::int64_t transient_capacity() const { return 0; }
 };
+
+// Between the first pipeline stage, which trains the embedding, and the last, whose head shares its table: a
+// group of the two, in this order. Null where one rank has both, or nothing is shared.
+struct TiedLink {
+  Communicator* stages = nullptr;
+  int owner_unit = -1;  // on the first stage
+  int copy_unit = -1;   // on the last one
+  bool is_owner() const { return stages != nullptr && owner_unit >= 0; }
+  bool is_copy() const { return stages != nullptr && copy_unit >= 0; }
+};
+
+namespace gradsync {
+class CopySum;
+}
 
 // What a strategy works with; all outlive it. Nobody else uses `ranks` while jobs of `queue` may run.
 struct GradSyncParts {
@@ -69,6 +85,8 @@ struct GradSyncParts {
   Stream& stream;  // of the model
   Communicator& ranks;
   CommQueue& queue;
+  const gradsync::CopySum& copies;
+  TiedLink tied;
 };
 
 // The strategy of options.zero. Its memory is allocated here.

@@ -34,8 +34,8 @@ std::vector<double> UnitSquares::sums(Stream& stream, Communicator& owners) cons
   Nodes own;
   for (int unit = 0; unit < units_of(store_); ++unit) {
     if (store_.units()[static_cast<std::size_t>(unit)].copy) continue;
-    const Nodes nodes =
-        ops::square_nodes(stream, store_.owned_gradients(unit), store_.owned_begin(unit), uncounted_[unit]);
+    const Nodes nodes = ops::square_nodes(stream, store_.owned_gradients(unit), store_.owned_begin(unit),
+                                          uncounted_[static_cast<std::size_t>(unit)]);
     own.insert(own.end(), nodes.begin(), nodes.end());
   }
   // Each part has its own number of nodes, which everybody can tell; messages have the length of the longest.

@@ -1,6 +1,8 @@
 #include "gradsync/leaf_tree.h"
 
+#include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/error.h"
 #include "ops/elementwise.h"
@@ -15,25 +17,39 @@ bool power_of_two(int ranks) {
 
 }  // namespace
 
-LeafTree::LeafTree(Device& device, const ParamStore& store, Communicator& ranks, std::int64_t micro_steps,
-                   bool owned_top)
-    : store_(store),
+std::vector<std::int64_t> trained_unit_elements(const ParamStore& store) {
+  std::vector<std::int64_t> elements;
+  for (const Unit& unit : store.units()) {
+    if (!unit.copy) elements.push_back(unit.elements);
+  }
+  return elements;
+}
+
+LeafTree::LeafTree(Device& device, std::vector<std::int64_t> unit_elements, Communicator& ranks,
+                   std::int64_t micro_steps, std::function<Tensor(int unit)> top)
+    : unit_elements_(std::move(unit_elements)),
+      unit_begin_{0},
       ranks_(ranks),
       nodes_(power_of_two(ranks.size()) ? micro_steps : micro_steps * ranks.size()),
       top_(static_cast<int>(std::bit_width(static_cast<std::uint64_t>(nodes_))) - 1),
-      owned_top_(owned_top) {
-  const std::int64_t part = store.flat_elements() / ranks.size() * size_of(DType::kF32);
-  levels_ = device.allocate(part * (owned_top ? top_ : top_ + 1), MemoryCategory::kCommunication);
+      top_of_(std::move(top)) {
+  std::int64_t largest = 0;
+  for (const std::int64_t elements : unit_elements_) {
+    unit_begin_.push_back(unit_begin_.back() + elements);
+    largest = std::max(largest, elements);
+  }
+  const std::int64_t part = unit_begin_.back() / ranks.size() * size_of(DType::kF32);
+  levels_ = device.allocate(part * (top_of_ ? top_ : top_ + 1), MemoryCategory::kCommunication);
   if (!power_of_two(ranks.size())) {
-    leaves_ = device.allocate(store.largest_unit() * size_of(DType::kF32), MemoryCategory::kCommunication);
+    leaves_ = device.allocate(largest * size_of(DType::kF32), MemoryCategory::kCommunication);
   }
 }
 
 Tensor LeafTree::level(int unit, int index) const {
-  if (owned_top_ && index == top_) return store_.owned_gradients(unit);
-  const Unit& u = store_.units()[static_cast<std::size_t>(unit)];
-  const std::int64_t begin = (store_.flat_elements() * index + u.begin) / ranks_.size();
-  return tensor_in(levels_, begin * size_of(DType::kF32), DType::kF32, {u.elements / ranks_.size()});
+  if (top_of_ && index == top_) return top_of_(unit);
+  const auto u = static_cast<std::size_t>(unit);
+  const std::int64_t begin = (unit_begin_.back() * index + unit_begin_[u]) / ranks_.size();
+  return tensor_in(levels_, begin * size_of(DType::kF32), DType::kF32, {unit_elements_[u] / ranks_.size()});
 }
 
 // The node just put into level `target` ends the ones below it.

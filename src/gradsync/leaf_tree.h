@@ -7,19 +7,22 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "device/device.h"
+#include "device/stream.h"
 #include "params/param_store.h"
 
 namespace meshtrain::gradsync {
 
 class LeafTree {
  public:
-  // `owned_top`: the highest level lies in the store's owned gradients, which is then where results are;
-  // their number of parts must be that of `ranks`. Gradients are fp32.
-  LeafTree(Device& device, const ParamStore& store, Communicator& ranks, std::int64_t micro_steps,
-           bool owned_top);
+  // Units of so many fp32 elements, multiples of the ranks. `top`: where the highest level of a unit lies
+  // [elements / K], which is then where results are; without it the tree has memory for that too.
+  LeafTree(Device& device, std::vector<std::int64_t> unit_elements, Communicator& ranks, std::int64_t micro_steps,
+           std::function<Tensor(int unit)> top = nullptr);
 
   // Adds micro-step `step`'s gradients of all of a unit, on every rank; steps come in order.
   void add(Stream& stream, int unit, const Tensor& gradients, std::int64_t step);
@@ -30,13 +33,17 @@ class LeafTree {
   Tensor level(int unit, int index) const;
   void carry(Stream& stream, int unit, int target) const;
 
-  const ParamStore& store_;
+  std::vector<std::int64_t> unit_elements_;
+  std::vector<std::int64_t> unit_begin_;  // and the end of the last
   Communicator& ranks_;
   std::int64_t nodes_;  // of the lowest level, in a step
   int top_;
-  bool owned_top_;
+  std::function<Tensor(int unit)> top_of_;
   Buffer levels_;
   Buffer leaves_;  // of one unit, where they come one by one
 };
+
+// Of the units that the store trains.
+std::vector<std::int64_t> trained_unit_elements(const ParamStore& store);
 
 }  // namespace meshtrain::gradsync

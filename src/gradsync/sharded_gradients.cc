@@ -1,15 +1,29 @@
 #include "gradsync/sharded_gradients.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "gradsync/copy_sum.h"
 #include "ops/elementwise.h"
 
 namespace meshtrain::gradsync {
 
 ShardedGradients::ShardedGradients(const GradSyncParts& parts, const GradSyncOptions& options,
                                    TransientPool& pool)
-    : parts_(parts), pool_(pool), micro_steps_(options.micro_steps) {
+    : tied(parts, options),
+      parts_(parts),
+      pool_(pool),
+      micro_steps_(options.micro_steps),
+      steps_(parts.store.units().size(), 0) {
   if (options.reduction == Reduction::kTree) {
-    tree_.emplace(parts.device, parts.store, parts.ranks, micro_steps_, /*owned_top=*/true);
+    tree_.emplace(parts.device, trained_unit_elements(parts.store), parts.ranks, micro_steps_,
+                  [store = &parts.store](int unit) { return store->owned_gradients(unit); });
   }
+}
+
+void ShardedGradients::begin_step() {
+  std::fill(steps_.begin(), steps_.end(), 0);
+  tied.begin_step();
 }
 
 void ShardedGradients::wait_for_reducing() {
@@ -26,45 +40,59 @@ void ShardedGradients::begin(int unit) {
       pool_.allocate(store.gradient_dtype(), store.units()[static_cast<std::size_t>(unit)].elements);
   store.clear_padding(parts_.stream, unit, whole);
   store.place_gradients(unit, whole);
-  for (std::size_t i = 0; i < store.tied_uses().size(); ++i) {
-    const TiedUse& use = store.tied_uses()[i];
-    if (use.unit != unit) continue;
-    store.place_tied_gradients(static_cast<int>(i), pool_.allocate(store.gradient_dtype(), use.shape.numel()));
-  }
 }
 
 void ShardedGradients::end(int unit) {
-  ParamStore& store = parts_.store;
-  store.add_tied_gradients(parts_.stream, unit);
-  for (std::size_t i = 0; i < store.tied_uses().size(); ++i) {
-    if (store.tied_uses()[i].owner != unit) continue;
-    pool_.release(store.tied_gradients(static_cast<int>(i)));
-    store.place_tied_gradients(static_cast<int>(i), {});
-  }
+  const std::int64_t step = steps_[static_cast<std::size_t>(unit)]++;
+  const Tensor whole = parts_.store.unit_gradients(unit);
+  parts_.store.place_gradients(unit, {});
   wait_for_reducing();
-  const Tensor whole = store.unit_gradients(unit);
-  store.place_gradients(unit, {});
-  Tensor part;  // the sum over ranks, before it is added to those of earlier micro-steps
-  if (!tree_ && micro_step_ > 0) part = pool_.allocate(whole.dtype(), store.owned_elements(unit));
-  submit(unit, whole, part);
-}
-
-void ShardedGradients::submit(int unit, const Tensor& whole, const Tensor& part) {
-  const auto job = [this, unit, whole, part, step = micro_step_](Stream& stream) {
-    const Tensor owned = parts_.store.owned_gradients(unit);
-    if (tree_) {
-      tree_->add(stream, unit, whole, step);
-      if (step + 1 == micro_steps_) tree_->finish(stream, unit);
+  if (!tree_ && step + 1 == micro_steps_) {
+    if (tied.arrives_late(unit)) {
+      late_ = whole;
       return;
     }
-    parts_.ranks.reduce_scatter(whole, part.defined() ? part : owned, ReduceOp::kSum, Traffic::kGradients);
-    if (part.defined()) ops::add(stream, owned, part, owned);
-  };
-  reducing_ = {.ticket = parts_.queue.submit(job), .whole = whole, .part = part};
+    tied.add(parts_.stream, unit, whole);
+  }
+  submit(unit, whole, step);
+}
+
+void ShardedGradients::submit(int unit, const Tensor& whole, std::int64_t step) {
+  Tensor part;  // the sum over ranks, before it is added to those of earlier micro-steps
+  if (!tree_ && step > 0) part = pool_.allocate(whole.dtype(), parts_.store.owned_elements(unit));
+  const CommQueue::Ticket ticket = parts_.queue.submit(
+      [this, unit, whole, part, step](Stream& stream) { reduce(stream, unit, whole, part, step); });
+  reducing_ = {.ticket = ticket, .whole = whole, .part = part};
+}
+
+// A job.
+void ShardedGradients::reduce(Stream& stream, int unit, const Tensor& whole, const Tensor& part,
+                              std::int64_t step) {
+  if (!tree_ && step + 1 == micro_steps_ && tied.arrives_late(unit)) tied.add(stream, unit, whole);
+  parts_.copies.add(stream, unit, whole);
+  const Tensor owned = parts_.store.owned_gradients(unit);
+  if (tree_) {
+    tree_->add(stream, unit, whole, step);
+    if (step + 1 < micro_steps_) return;
+    const Tensor sum = tree_->finish(stream, unit);
+    if (!tied.arrives_late(unit)) tied.add_part(stream, unit, sum);
+    return;
+  }
+  parts_.ranks.reduce_scatter(whole, part.defined() ? part : owned, ReduceOp::kSum, Traffic::kGradients);
+  if (part.defined()) ops::add(stream, owned, part, owned);
 }
 
 void ShardedGradients::finish() {
   wait_for_reducing();
+  tied.finish();
+  if (late_.defined()) {
+    submit(parts_.tied.owner_unit, std::exchange(late_, {}), micro_steps_ - 1);
+    wait_for_reducing();
+  } else if (tree_ && parts_.tied.is_owner()) {
+    parts_.queue.submit([this, unit = parts_.tied.owner_unit](Stream& stream) {
+      tied.add_part(stream, unit, parts_.store.owned_gradients(unit));
+    });
+  }
   parts_.queue.wait_all();
 }
 

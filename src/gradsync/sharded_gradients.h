@@ -3,9 +3,11 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "gradsync/grad_sync.h"
 #include "gradsync/leaf_tree.h"
+#include "gradsync/tied.h"
 #include "gradsync/transient_pool.h"
 
 namespace meshtrain::gradsync {
@@ -14,16 +16,16 @@ class ShardedGradients {
  public:
   ShardedGradients(const GradSyncParts& parts, const GradSyncOptions& options, TransientPool& pool);
 
+  void begin_step();
   // Waits for what is left of the one before, so that all micro-steps find the same room in the pool.
-  void begin_micro_step(std::int64_t index) {
-    wait_for_reducing();
-    micro_step_ = index;
-  }
-  // Gives the unit, and tied uses in it, memory to write into.
+  void begin_backward() { wait_for_reducing(); }
+  // Gives the unit memory to write into.
   void begin(int unit);
-  // Reduces the unit in the background, after adding tied uses of its weights.
+  // Reduces the unit in the background.
   void end(int unit);
   void finish();
+
+  TiedGradients tied;
 
  private:
   // Whole gradients that a job reads; one at a time, so that with those being written there are two.
@@ -33,14 +35,16 @@ class ShardedGradients {
     Tensor part;
   };
   void wait_for_reducing();
-  void submit(int unit, const Tensor& whole, const Tensor& part);
+  void submit(int unit, const Tensor& whole, std::int64_t step);
+  void reduce(Stream& stream, int unit, const Tensor& whole, const Tensor& part, std::int64_t step);
 
   GradSyncParts parts_;
   TransientPool& pool_;
   std::int64_t micro_steps_;
-  std::int64_t micro_step_ = 0;
+  std::vector<std::int64_t> steps_;  // by unit: micro-batches done in this step
   std::optional<LeafTree> tree_;
   std::optional<Reducing> reducing_;
+  Tensor late_;  // whole gradients that wait for what the last stage sends
 };
 
 }  // namespace meshtrain::gradsync

@@ -1,47 +1,85 @@
 #include "gradsync/whole_gradients.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "gradsync/copy_sum.h"
 
 namespace meshtrain::gradsync {
 
 WholeGradients::WholeGradients(const GradSyncParts& parts, const GradSyncOptions& options,
                                WholeReduction reduction)
-    : parts_(parts),
+    : tied(parts, options),
+      parts_(parts),
       reduction_(std::move(reduction)),
       micro_steps_(options.micro_steps),
+      steps_(parts.store.units().size(), 0),
       bucket_(parts.store, options.bucket_bytes),
       leaves_(parts.store.units().size(), 0) {
   if (options.reduction == Reduction::kTree) {
-    tree_.emplace(parts.device, parts.store, parts.ranks, micro_steps_, /*owned_top=*/false);
+    tree_.emplace(parts.device, trained_unit_elements(parts.store), parts.ranks, micro_steps_);
   }
 }
 
+void WholeGradients::begin_step() {
+  std::fill(steps_.begin(), steps_.end(), 0);
+  tied.begin_step();
+}
+
 bool WholeGradients::begin(int unit) {
-  if (!tree_) return micro_step_ > 0;
+  if (!tree_) return steps_[static_cast<std::size_t>(unit)] > 0;
   parts_.queue.wait(leaves_[static_cast<std::size_t>(unit)]);
   return false;
 }
 
 void WholeGradients::end(int unit) {
-  const bool last = micro_step_ + 1 == micro_steps_;
-  if (tree_ || last) parts_.store.add_tied_gradients(parts_.stream, unit);
-  if (tree_) {
-    leaves_[static_cast<std::size_t>(unit)] =
-        parts_.queue.submit([this, unit, last, step = micro_step_](Stream& stream) {
-          tree_->add(stream, unit, parts_.store.unit_gradients(unit), step);
-          if (last) reduction_.take(stream, unit, tree_->finish(stream, unit));
-        });
-  } else if (last && bucket_.add(unit)) {
-    submit_bucket();
+  const std::int64_t step = steps_[static_cast<std::size_t>(unit)]++;
+  const bool last = step + 1 == micro_steps_;
+  if (!tree_) {
+    if (last && !tied.arrives_late(unit)) end_fast(unit);
+    return;
   }
+  leaves_[static_cast<std::size_t>(unit)] = parts_.queue.submit([this, unit, last, step](Stream& stream) {
+    const Tensor gradients = parts_.store.unit_gradients(unit);
+    parts_.copies.add(stream, unit, gradients);
+    tree_->add(stream, unit, gradients, step);
+    if (last && !tied.arrives_late(unit)) finish_tree(stream, unit);
+  });
+}
+
+void WholeGradients::end_fast(int unit) {
+  tied.add(parts_.stream, unit, parts_.store.unit_gradients(unit));
+  if (!bucket_.is_neighbour(unit)) submit_bucket();
+  if (bucket_.add(unit)) submit_bucket();
+}
+
+void WholeGradients::finish_tree(Stream& stream, int unit) {
+  const Tensor part = tree_->finish(stream, unit);
+  tied.add_part(stream, unit, part);
+  reduction_.take(stream, unit, part);
 }
 
 void WholeGradients::submit_bucket() {
-  parts_.queue.submit([this, units = bucket_.take()](Stream&) { reduction_.reduce(units); });
+  parts_.queue.submit([this, units = bucket_.take()](Stream& stream) {
+    for (const int unit : units) parts_.copies.add(stream, unit, parts_.store.unit_gradients(unit));
+    reduction_.reduce(units);
+  });
 }
 
 void WholeGradients::finish() {
   if (!bucket_.empty()) submit_bucket();
+  tied.finish();
+  if (parts_.tied.is_owner()) {
+    parts_.queue.submit([this, unit = parts_.tied.owner_unit](Stream& stream) {
+      if (tree_) {
+        finish_tree(stream, unit);
+        return;
+      }
+      tied.add(stream, unit, parts_.store.unit_gradients(unit));
+      parts_.copies.add(stream, unit, parts_.store.unit_gradients(unit));
+      reduction_.reduce({unit});
+    });
+  }
   parts_.queue.wait_all();
 }
 

@@ -10,6 +10,7 @@
 #include "gradsync/bucket.h"
 #include "gradsync/grad_sync.h"
 #include "gradsync/leaf_tree.h"
+#include "gradsync/tied.h"
 
 namespace meshtrain::gradsync {
 
@@ -25,18 +26,22 @@ class WholeGradients {
  public:
   WholeGradients(const GradSyncParts& parts, const GradSyncOptions& options, WholeReduction reduction);
 
-  void begin_micro_step(std::int64_t index) { micro_step_ = index; }
+  void begin_step();
   bool begin(int unit);
   void end(int unit);
   void finish();
 
+  TiedGradients tied;
+
  private:
   void submit_bucket();
+  void end_fast(int unit);
+  void finish_tree(Stream& stream, int unit);
 
   GradSyncParts parts_;
   WholeReduction reduction_;
   std::int64_t micro_steps_;
-  std::int64_t micro_step_ = 0;
+  std::vector<std::int64_t> steps_;  // by unit: micro-batches done in this step
   Bucket bucket_;
   std::optional<LeafTree> tree_;
   std::vector<CommQueue::Ticket> leaves_;  // by unit: the job that reads its last leaf

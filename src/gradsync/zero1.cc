@@ -20,10 +20,12 @@ class Zero1 final : public GradSync {
                         }}),
         weights_(parts) {}
 
-  void begin_micro_step(std::int64_t index) override { gradients_.begin_micro_step(index); }
+  void begin_step(std::span<const int> /*acquires*/) override { gradients_.begin_step(); }
   void acquire(int unit) override { weights_.wait(unit); }
   bool begin_gradients(int unit) override { return gradients_.begin(unit); }
   void end_gradients(int unit) override { gradients_.end(unit); }
+  bool begin_tied_gradients() override { return gradients_.tied.begin(); }
+  void end_tied_gradients() override { gradients_.tied.end(); }
   void finish_gradients() override { gradients_.finish(); }
   void publish_weights(int unit, Traffic traffic) override { weights_.publish(unit, traffic); }
 

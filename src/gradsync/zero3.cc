@@ -18,13 +18,15 @@ class Zero3 final : public GradSync {
         options_(options),
         pool_(parts.device, options.transient_bytes),
         gradients_(parts, options, pool_),
+        copies_(parts),
         gathered_(parts.store.units().size()) {}
 
-  void begin_micro_step(std::int64_t index) override {
-    gradients_.begin_micro_step(index);
-    begin_pass(options_.training_order, Traffic::kParameters);
+  void begin_step(std::span<const int> acquires) override {
+    gradients_.begin_step();
+    begin_pass(acquires, Traffic::kParameters);
   }
-  void begin_evaluation() override { begin_pass(options_.evaluation_order, Traffic::kEvaluation); }
+  void begin_backward() override { gradients_.begin_backward(); }
+  void begin_evaluation(std::span<const int> acquires) override { begin_pass(acquires, Traffic::kEvaluation); }
 
   void acquire(int unit) override {
     check(next_ < order_.size() && order_[next_] == unit, "units are acquired in the order announced");
@@ -49,7 +51,11 @@ class Zero3 final : public GradSync {
     return false;
   }
   void end_gradients(int unit) override { gradients_.end(unit); }
+  bool begin_tied_gradients() override { return gradients_.tied.begin(); }
+  void end_tied_gradients() override { gradients_.tied.end(); }
   void finish_gradients() override { gradients_.finish(); }
+  // Gathered at each use.
+  void publish_weights(int unit, Traffic traffic) override { copies_.pass_on(unit, traffic); }
 
   std::int64_t transient_peak() const override { return pool_.peak(); }
   std::int64_t transient_capacity() const override { return pool_.capacity(); }
@@ -63,6 +69,7 @@ class Zero3 final : public GradSync {
   Gathered& gathered(int unit) { return gathered_[static_cast<std::size_t>(unit)]; }
 
   void begin_pass(std::span<const int> order, Traffic traffic) {
+    check(next_ == order_.size(), "all that was announced is acquired");
     order_ = order;
     next_ = 0;
     traffic_ = traffic;
@@ -91,6 +98,7 @@ class Zero3 final : public GradSync {
   GradSyncOptions options_;
   TransientPool pool_;
   ShardedGradients gradients_;
+  TiedWeights copies_;
   std::vector<Gathered> gathered_;
   std::span<const int> order_;
   std::size_t next_ = 0;

@@ -21,6 +21,8 @@ struct Context {
   Arena& saved;  // what forward keeps for the backward pass
   Arena& work;   // temporaries, released by the scope that made them
   Arena& kept;   // what backward_input leaves for backward_weight; may be `work`
+  // In place of `saved` for what is computed again where it is needed (full recompute); may be `saved`.
+  Arena& recomputed;
   UnitHooks& units;
   const TensorGroup& tensor;
   // What UnitHooks::begin_gradients said of the unit whose layers run: gradients add to what is there.

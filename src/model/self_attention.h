@@ -1,4 +1,8 @@
 // Causal self-attention: fused QKV projection, optional QK-norm and RoPE, attention, output projection.
+//
+// Between tensor-parallel ranks each has whole heads: heads / ranks of the queries with the key and value heads
+// that they read, which neighbouring ranks share where there are fewer of them than ranks. Inputs are inner
+// (shard/tensor/tensor_group.h), outputs partial sums of all tokens. "heads" below are those of this rank.
 #pragma once
 
 #include <optional>
@@ -20,7 +24,6 @@ struct KvCache {
 class SelfAttention {
  public:
   struct Saved {
-    Tensor x;    // input [tokens, hidden]
     Tensor qkv;  // projection [tokens, (heads + 2·kv_heads)·head_dim]; q and k rotated unless QK-norm
     Tensor qk;   // QK-norm only: normed and rotated q and k [tokens, (heads + kv_heads)·head_dim]
     NormSaved q_norm;
@@ -30,7 +33,6 @@ class SelfAttention {
   };
   // What backward_input leaves for backward_weight.
   struct Gradients {
-    Tensor dy;     // gradient of the output
     Tensor o;      // attention output, saved or recomputed
     Tensor d_qkv;  // [tokens, (heads + 2·kv_heads)·head_dim]
     Tensor d_qk;   // QK-norm only: gradient of the normed q and k
@@ -38,21 +40,24 @@ class SelfAttention {
 
   SelfAttention() = default;
   // Declares its parameters under `prefix` ("layers.3.attn."). cos_sin: fp32 [positions, head_dim], owned
-  // by the caller; undefined for learned positions.
-  SelfAttention(const ModelSpec& spec, ParamStore& store, const std::string& prefix, const Tensor& cos_sin);
+  // by the caller; undefined for learned positions. The ranks must divide heads, and divide kv_heads or be a
+  // multiple of them.
+  SelfAttention(const ModelSpec& spec, ParamStore& store, const std::string& prefix, const Tensor& cos_sin,
+                const TensorPart& part = {});
 
-  // Returns y [tokens, hidden], in ctx.work. With `keep_output` false the attention output is not
+  // Returns partial y [tokens, hidden], in ctx.work. With `keep_output` false the attention output is not
   // saved and backward_input recomputes it (selective recompute).
   Tensor forward(Context& ctx, BatchShape shape, const Tensor& x, bool keep_output, Saved& saved) const;
   // As forward up to the attention output, without the last projection: what recompute needs.
   Tensor forward_core(Context& ctx, BatchShape shape, const Tensor& x, bool keep_output, Saved& saved) const;
-  // Appends to the cache and attends over it; nothing is kept for a backward pass.
+  // Appends to the cache and attends over it; nothing is kept for a backward pass. For a rank alone.
   Tensor forward_cached(Context& ctx, BatchShape shape, const Tensor& x, KvCache& cache) const;
 
-  // dx and everything in `grads` lie in ctx.work until the caller releases them.
-  Tensor backward_input(Context& ctx, BatchShape shape, const Saved& saved, const Tensor& dy,
+  // Returns partial dx [tokens, hidden], in `dx_arena`; `grads` lies in ctx.kept.
+  Tensor backward_input(Context& ctx, BatchShape shape, const Saved& saved, const Tensor& dy, Arena& dx_arena,
                         Gradients& grads) const;
-  void backward_weight(Context& ctx, BatchShape shape, const Saved& saved, const Gradients& grads) const;
+  void backward_weight(Context& ctx, BatchShape shape, const Saved& saved, const Tensor& x,
+                       const SharedRows& dy, const Gradients& grads) const;
 
  private:
   // Views [batch, seq, heads, head_dim] of the columns of a fused projection.
@@ -60,6 +65,7 @@ class SelfAttention {
     Tensor q, k, v;
   };
   Heads split_heads(BatchShape shape, const Tensor& qkv) const;
+  void declare_qkv(const ModelSpec& spec, ParamStore& store, const std::string& prefix, const TensorPart& part);
   Tensor columns_as_heads(BatchShape shape, const Tensor& x, std::int64_t begin, std::int64_t heads) const;
 
   // Projection, QK-norm, RoPE at `first_position`; the q, k, v that attention reads.
@@ -72,7 +78,7 @@ class SelfAttention {
   std::int64_t kv_heads_ = 0;
   std::int64_t head_dim_ = 0;
   Linear qkv_;
-  Linear out_;
+  RowLinear out_;
   std::optional<Norm> q_norm_;
   std::optional<Norm> k_norm_;
   Tensor cos_sin_;

@@ -29,8 +29,9 @@ class ForwardProfile {
 
 class BackwardProfile {
  public:
-  BackwardProfile(Context& ctx, LayerProfile& layer)
-      : ctx_(ctx), layer_(layer), flops_(ctx.stream.total().flops) {}
+  // `before`: flops of the layer's backward pass that were counted already.
+  BackwardProfile(Context& ctx, LayerProfile& layer, std::int64_t before = 0)
+      : ctx_(ctx), layer_(layer), flops_(ctx.stream.total().flops - before) {}
   ~BackwardProfile() { layer_.backward_flops = ctx_.stream.total().flops - flops_; }
   BackwardProfile(const BackwardProfile&) = delete;
   BackwardProfile& operator=(const BackwardProfile&) = delete;
@@ -41,70 +42,124 @@ class BackwardProfile {
   std::int64_t flops_;
 };
 
+// The same, with what is saved where it does not stay.
+Context recomputing(const Context& ctx) {
+  return {.stream = ctx.stream,
+          .saved = ctx.recomputed,
+          .work = ctx.work,
+          .kept = ctx.kept,
+          .recomputed = ctx.recomputed,
+          .units = ctx.units,
+          .tensor = ctx.tensor,
+          .accumulate = ctx.accumulate};
+}
+
+std::vector<ModelPiece> pieces_or_whole(const ModelSpec& spec, const std::vector<ModelPiece>& pieces) {
+  return pieces.empty() ? std::vector<ModelPiece>{{.first_block = 0, .blocks = spec.layers}} : pieces;
+}
+
 }  // namespace
 
-Transformer::Transformer(const ModelSpec& spec, ParamStore& store, Device& device, DType compute,
-                         std::int64_t positions, RecomputePolicy recompute)
-    : spec_(spec), compute_(compute), recompute_(recompute) {
-  const bool learned_positions = spec.arch == Architecture::kGpt2;
-  if (!learned_positions) {
-    rope_buffer_ =
-        device.allocate(positions * spec.head_dim * size_of(DType::kF32), MemoryCategory::kWorkspace);
-    cos_sin_ = Tensor(rope_buffer_.data(), DType::kF32, {positions, spec.head_dim});
+Transformer::Transformer(const ModelSpec& spec, ParamStore& store, Device& device,
+                         const TransformerOptions& options)
+    : spec_(spec), options_(options) {
+  if (spec.arch == Architecture::kLlama) {
+    const Shape shape = {options.positions, spec.head_dim};
+    rope_buffer_ = device.allocate(shape.numel() * size_of(DType::kF32), MemoryCategory::kWorkspace);
+    cos_sin_ = Tensor(rope_buffer_.data(), DType::kF32, shape);
   }
-
-  store.begin_unit("embed");
-  const ParamRef table =
-      store.declare({.name = "embed.tokens", .shape = {spec.vocab, spec.hidden}, .deviation = spec.init_std});
-  ParamRef learned;
-  if (learned_positions) {
-    learned = store.declare(
-        {.name = "embed.positions", .shape = {spec.context, spec.hidden}, .deviation = spec.init_std});
+  ParamRef table;
+  for (const ModelPiece& layers : pieces_or_whole(spec, options.pieces)) {
+    Piece& piece = pieces_.emplace_back();
+    piece.layers = layers;
+    piece.first_unit = static_cast<int>(store.units().size());
+    if (layers.embedding) {
+      table_unit_ = piece.first_unit;
+      store.begin_unit("embed");
+      table = declare_embedding(store);
+    }
+    piece.blocks.reserve(static_cast<std::size_t>(layers.blocks));
+    for (std::int64_t i = layers.first_block; i < layers.first_block + layers.blocks; ++i) {
+      const std::string name = fmt::format("layers.{}", i);
+      store.begin_unit(name);
+      piece.blocks.emplace_back(spec, store, name + ".", cos_sin_, options.tensor);
+    }
+    if (layers.head) declare_head(store, table);
   }
-  embedding_ = Embedding(table, learned);
-
-  blocks_.reserve(static_cast<std::size_t>(spec.layers));
-  for (std::int64_t i = 0; i < spec.layers; ++i) {
-    const std::string name = fmt::format("layers.{}", i);
-    store.begin_unit(name);
-    blocks_.emplace_back(spec, store, name + ".", cos_sin_);
-  }
-
-  store.begin_unit("head");
-  final_norm_ = make_norm(spec, store, "norm.");
-  head_ = LmHead(spec.tie_embeddings ? store.tie(table)
-                                     : store.declare({.name = "head.weight",
-                                                      .shape = {spec.vocab, spec.hidden},
-                                                      .deviation = spec.init_std}));
-
   for (std::size_t unit = 0; unit < store.units().size(); ++unit) {
     profile_.push_back(
         {.name = store.units()[unit].name, .parameters = store.count_of_unit(static_cast<int>(unit))});
   }
 }
 
-std::vector<int> Transformer::evaluation_order() const {
-  std::vector<int> order;
-  for (int unit = kEmbedding; unit <= head_unit(); ++unit) order.push_back(unit);
-  if (spec_.tie_embeddings) order.push_back(kEmbedding);
-  return order;
+// A matrix of [vocab, hidden], of which each rank has as many rows.
+ParamDecl Transformer::table_of(const char* name) const {
+  const TensorPart& part = options_.tensor;
+  const std::int64_t rows = (spec_.vocab + part.ranks - 1) / part.ranks;
+  return {.name = name,
+          .shape = {rows, spec_.hidden},
+          .deviation = spec_.init_std,
+          .slice = {.whole = {spec_.vocab, spec_.hidden}, .dim = 0, .first = rows * part.rank}};
 }
 
-std::vector<int> Transformer::training_order() const {
-  std::vector<int> order = evaluation_order();
-  for (int unit = head_unit(); unit > kEmbedding; --unit) order.push_back(unit);
-  if (!spec_.tie_embeddings) order.push_back(kEmbedding);
-  return order;
+// Returns the table.
+ParamRef Transformer::declare_embedding(ParamStore& store) {
+  const ParamRef table = store.declare(table_of("embed.tokens"));
+  ParamRef positions;
+  if (spec_.arch == Architecture::kGpt2) {
+    const TensorPart& part = options_.tensor;
+    // Every rank sees the gradient of all tokens.
+    positions = store.declare({.name = "embed.positions",
+                               .shape = {spec_.context, spec_.hidden},
+                               .deviation = spec_.init_std,
+                               .copies = {.ranks = part.ranks, .first = part.rank == 0}});
+  }
+  embedding_ = Embedding(table, positions, options_.tensor);
+  return table;
 }
 
-void Transformer::acquire_head(Context& ctx) const {
-  ctx.units.acquire(head_unit());
-  if (spec_.tie_embeddings) ctx.units.acquire(kEmbedding);
+// `table`: of the embedding, where a piece here has it.
+void Transformer::declare_head(ParamStore& store, ParamRef table) {
+  const auto head_unit = static_cast<int>(store.units().size());
+  store.begin_unit("head");
+  final_norm_ = make_norm(spec_, store, "norm.", options_.tensor);
+  if (!spec_.tie_embeddings) {
+    head_ = LmHead(store.declare(table_of("head.weight")), spec_.vocab, options_.tensor);
+    return;
+  }
+  if (!table.defined()) {
+    split_table_ = true;
+    table_unit_ = head_unit + 1;
+    store.begin_unit("embed", /*copy=*/true);
+    table = declare_embedding(store);
+  }
+  head_ = LmHead(store.tie(table, head_unit), spec_.vocab, options_.tensor);
 }
 
-void Transformer::release_head(Context& ctx) const {
-  if (spec_.tie_embeddings) ctx.units.release(kEmbedding);
-  ctx.units.release(head_unit());
+int Transformer::embedding_unit() const {
+  return pieces_.front().layers.embedding ? pieces_.front().first_unit : -1;
+}
+
+int Transformer::copy_unit() const {
+  return split_table_ ? table_unit_ : -1;
+}
+
+std::vector<int> Transformer::acquires_of(Pass pass, int index) const {
+  const Piece& piece = at(index);
+  const int end = piece.head_unit() + (piece.layers.head ? 1 : 0);
+  std::vector<int> units;
+  if (pass == Pass::kForward || pass == Pass::kEvaluation) {
+    for (int unit = piece.first_unit; unit < end; ++unit) units.push_back(unit);
+  }
+  if (pass == Pass::kBackward) {
+    if (piece.layers.head) units.push_back(piece.head_unit());
+    if (piece.layers.head && spec_.tie_embeddings) units.push_back(table_unit_);
+    for (std::size_t i = piece.blocks.size(); i-- > 0;) units.push_back(piece.unit_of_block(i));
+  }
+  if (pass == Pass::kEvaluation && piece.layers.head && spec_.tie_embeddings) units.push_back(table_unit_);
+  const Pass last = options_.split_backward ? Pass::kBackwardWeight : Pass::kBackward;
+  if (pass == last && piece.layers.embedding && !spec_.tie_embeddings) units.push_back(piece.first_unit);
+  return units;
 }
 
 void Transformer::upload_tables(Stream& stream) {
@@ -113,118 +168,239 @@ void Transformer::upload_tables(Stream& stream) {
   ops::copy_from_host(stream, table.data(), cos_sin_);
 }
 
-void Transformer::forward(Context& ctx, MicroBatch& batch, float loss_scale) {
-  const Shape activation = {batch.shape.tokens(), spec_.hidden};
-  batch.losses = ctx.saved.allocate(DType::kF32, {batch.shape.tokens()});
-  batch.blocks.assign(blocks_.size(), {});
+// --- Forward. ---
+
+void Transformer::forward(Context& ctx, int index, MicroBatch& batch, const Tensor& in, const Tensor& out) {
+  Piece& piece = at(index);
+  const Shape shape = activation(ctx, batch.shape);
+  const bool ends_here = piece.layers.head;
+  batch.blocks.assign(piece.blocks.size(), {});
+  if (ends_here) batch.losses = ctx.saved.allocate(DType::kF32, {batch.shape.tokens()});
 
   Tensor x;
-  {
-    const ForwardProfile profile(ctx, profile_.front());
-    x = ctx.saved.allocate(compute_, activation);
-    ctx.units.acquire(kEmbedding);
+  const bool embedding_alone = piece.blocks.empty() && !ends_here;
+  if (piece.layers.embedding) {
+    const ForwardProfile profile(ctx, profile_of(piece.first_unit));
+    x = embedding_alone ? out : ctx.saved.allocate(options_.compute, shape);
+    ctx.units.acquire(piece.first_unit);
     embedding_.forward(ctx, batch.shape, batch.tokens, 0, x);
-    ctx.units.release(kEmbedding);
+    ctx.units.release(piece.first_unit);
+  } else {
+    x = ctx.saved.allocate(options_.compute, shape);
+    ops::copy(ctx.stream, in, x);
   }
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const ForwardProfile profile(ctx, profile_[i + 1]);
-    const Tensor out = ctx.saved.allocate(compute_, activation);
-    const Arena::Mark mark = ctx.saved.mark();
-    const bool keep_attention = recompute_ == RecomputePolicy::kNone;
-    ctx.units.acquire(unit_of_block(i));
-    blocks_[i].forward(ctx, batch.shape, x, keep_attention, out, batch.blocks[i]);
-    ctx.units.release(unit_of_block(i));
-    if (recompute_ == RecomputePolicy::kFull) ctx.saved.release(mark);
-    x = out;
+  for (std::size_t i = 0; i < piece.blocks.size(); ++i) {
+    const int unit = piece.unit_of_block(i);
+    const ForwardProfile profile(ctx, profile_of(unit));
+    const bool sent = i + 1 == piece.blocks.size() && !ends_here;
+    const Tensor y = sent ? out : ctx.saved.allocate(options_.compute, shape);
+    ctx.units.acquire(unit);
+    if (options_.recompute == RecomputePolicy::kFull) {
+      const ArenaScope scope(ctx.recomputed);
+      Context once = recomputing(ctx);
+      piece.blocks[i].forward(once, batch.shape, x, /*keep_all=*/true, y, batch.blocks[i]);
+    } else {
+      piece.blocks[i].forward(ctx, batch.shape, x, options_.recompute == RecomputePolicy::kNone, y,
+                              batch.blocks[i]);
+    }
+    ctx.units.release(unit);
+    x = y;
   }
-  const ForwardProfile profile(ctx, profile_.back());
-  const Tensor y = ctx.saved.allocate(compute_, activation);
-  acquire_head(ctx);
-  final_norm_.forward(ctx, x, y, batch.final_norm, ctx.saved);
-  batch.d_final = y;
-  ctx.accumulate = batch.head_accumulates = ctx.units.begin_gradients(head_unit());
-  head_.forward_backward(ctx, y, batch.targets, loss_scale, batch.losses, batch.d_final);
-  release_head(ctx);
+  if (!ends_here) return;
+  const ForwardProfile profile(ctx, profile_of(piece.head_unit()));
+  batch.head_in = ctx.saved.allocate(options_.compute, shape);
+  ctx.units.acquire(piece.head_unit());
+  final_norm_.forward(ctx, x, batch.head_in, batch.final_norm, ctx.saved);
+  ctx.units.release(piece.head_unit());
 }
 
-// Leaves the gradients of the block's weights accumulated and dx filled.
-void Transformer::backward_block(Context& ctx, MicroBatch& batch, std::size_t layer, const Tensor& dout,
-                                 const Tensor& dx) {
-  const BackwardProfile profile(ctx, profile_[layer + 1]);
+// --- Backward. ---
+
+void Transformer::acquire_head(Context& ctx, const Piece& piece) const {
+  ctx.units.acquire(piece.head_unit());
+  if (spec_.tie_embeddings) ctx.units.acquire(table_unit_);
+}
+
+void Transformer::release_head(Context& ctx, const Piece& piece) const {
+  if (spec_.tie_embeddings) ctx.units.release(table_unit_);
+  ctx.units.release(piece.head_unit());
+}
+
+void Transformer::backward(Context& ctx, int index, MicroBatch& batch, float loss_scale, const Tensor& d_out,
+                           const Tensor& d_in) {
+  const Piece& piece = at(index);
+  const ArenaScope scope(ctx.work);
+  const Shape shape = activation(ctx, batch.shape);
+  // Without a split two gradients are enough: a block's input and output. With it, all of them are kept.
+  const bool split = options_.split_backward;
+  Tensor two[2];
+  if (!split) {
+    for (Tensor& gradient : two) gradient = ctx.work.allocate(options_.compute, shape);
+  }
+  std::size_t next = 0;
+  const auto gradient = [&] { return split ? ctx.saved.allocate(options_.compute, shape) : two[next++ % 2]; };
+  const auto gradient_of_input = [&](bool first) {
+    return first && !piece.layers.embedding ? d_in : gradient();
+  };
+
+  Tensor dout = d_out;
+  if (piece.layers.head) {
+    dout = gradient_of_input(piece.blocks.empty());
+    backward_head(ctx, piece, batch, loss_scale, dout);
+  } else if (split) {
+    dout = gradient();
+    ops::copy(ctx.stream, d_out, dout);
+  }
+  batch.gradients.assign(split ? piece.blocks.size() : 0, {});
+  for (std::size_t i = piece.blocks.size(); i-- > 0;) {
+    const Tensor dx = gradient_of_input(i == 0);
+    backward_block(ctx, piece, batch, i, dout, dx);
+    dout = dx;
+  }
+  if (!piece.layers.embedding) return;
+  if (split) {
+    batch.d_embedding = dout;
+  } else {
+    backward_embedding(ctx, piece, batch, dout);
+  }
+}
+
+void Transformer::backward_head(Context& ctx, const Piece& piece, MicroBatch& batch, float loss_scale,
+                                const Tensor& dout) {
+  const int unit = piece.head_unit();
+  const BackwardProfile profile(ctx, profile_of(unit));
+  acquire_head(ctx, piece);
+  const bool accumulate = ctx.units.begin_gradients(unit);
+  ctx.accumulate = spec_.tie_embeddings ? ctx.units.begin_tied_gradients() : accumulate;
+  head_.forward_backward(ctx, batch.head_in, batch.targets, loss_scale, batch.losses, batch.head_in);
+  if (spec_.tie_embeddings) ctx.units.end_tied_gradients();
+  ctx.accumulate = accumulate;
+  final_norm_.backward_input(ctx, batch.final_norm, batch.head_in, {}, dout);
+  final_norm_.backward_weight(ctx, batch.final_norm, batch.head_in);
+  release_head(ctx, piece);
+  ctx.units.end_gradients(unit);
+}
+
+// Leaves dx filled, and the gradients of the block's weights accumulated unless they are apart.
+void Transformer::backward_block(Context& ctx, const Piece& piece, MicroBatch& batch, std::size_t block,
+                                 const Tensor& dout, const Tensor& dx) {
+  const int unit = piece.unit_of_block(block);
+  const bool split = options_.split_backward;
+  const BackwardProfile profile(ctx, profile_of(unit));
   const ArenaScope work_scope(ctx.work);
-  const ArenaScope saved_scope(ctx.saved);
-  Block::Saved& saved = batch.blocks[layer];
-  const int unit = unit_of_block(layer);
+  const Arena::Mark mark = ctx.recomputed.mark();
+  Block::Saved& saved = batch.blocks[block];
   ctx.units.acquire(unit);
-  if (recompute_ == RecomputePolicy::kFull) blocks_[layer].forward_again(ctx, batch.shape, saved.x, saved);
-  Block::Gradients grads;
-  blocks_[layer].backward_input(ctx, batch.shape, saved, dout, dx, grads);
+  if (options_.recompute == RecomputePolicy::kFull) {
+    Context again = recomputing(ctx);
+    piece.blocks[block].forward_again(again, batch.shape, saved.x, saved);
+  }
+  if (split) {
+    piece.blocks[block].backward_input(ctx, batch.shape, saved, dout, dx, batch.gradients[block]);
+    ctx.units.release(unit);
+    return;
+  }
   ctx.accumulate = ctx.units.begin_gradients(unit);
-  blocks_[layer].backward_weight(ctx, batch.shape, saved, grads);
+  piece.blocks[block].backward(ctx, batch.shape, saved, dout, dx);
+  ctx.recomputed.release(mark);
   ctx.units.release(unit);
   ctx.units.end_gradients(unit);
 }
 
-void Transformer::backward(Context& ctx, MicroBatch& batch) {
+void Transformer::backward_weight(Context& ctx, int index, MicroBatch& batch) {
+  const Piece& piece = at(index);
   const ArenaScope scope(ctx.work);
-  const Shape activation = {batch.shape.tokens(), spec_.hidden};
-  Tensor dout = ctx.work.allocate(compute_, activation);
-  Tensor dx = ctx.work.allocate(compute_, activation);
-  {
-    const BackwardProfile profile(ctx, profile_.back());
-    ctx.units.acquire(head_unit());
-    final_norm_.backward_input(ctx, batch.final_norm, batch.d_final, {}, dout);
-    ctx.accumulate = batch.head_accumulates;
-    final_norm_.backward_weight(ctx, batch.final_norm, batch.d_final);
-    ctx.units.release(head_unit());
-    ctx.units.end_gradients(head_unit());
+  for (std::size_t i = piece.blocks.size(); i-- > 0;) {
+    const int unit = piece.unit_of_block(i);
+    LayerProfile& layer = profile_of(unit);
+    const BackwardProfile profile(ctx, layer, layer.backward_flops);
+    ctx.accumulate = ctx.units.begin_gradients(unit);
+    piece.blocks[i].backward_weight(ctx, batch.shape, batch.blocks[i], batch.gradients[i]);
+    ctx.units.end_gradients(unit);
   }
-  for (std::size_t i = blocks_.size(); i-- > 0;) {
-    backward_block(ctx, batch, i, dout, dx);
-    std::swap(dout, dx);
-  }
-  const BackwardProfile profile(ctx, profile_.front());
-  if (!spec_.tie_embeddings) ctx.units.acquire(kEmbedding);
-  ctx.accumulate = ctx.units.begin_gradients(kEmbedding);
-  embedding_.backward_weight(ctx, batch.shape, batch.tokens, dout);
-  if (!spec_.tie_embeddings) ctx.units.release(kEmbedding);
-  ctx.units.end_gradients(kEmbedding);
+  if (piece.layers.embedding) backward_embedding(ctx, piece, batch, batch.d_embedding);
 }
 
-// The final norm's output [tokens, hidden], the head's units acquired. It lies in ctx.saved: so that neither arena is filled further than a
-// training step fills it.
-Tensor Transformer::run_blocks_for_inference(Context& ctx, BatchShape shape, const Tensor& tokens,
-                                             std::vector<KvCache>* caches) const {
-  const Shape activation = {shape.tokens(), spec_.hidden};
-  Tensor x = ctx.saved.allocate(compute_, activation);
-  Tensor out = ctx.saved.allocate(compute_, activation);
-  ctx.units.acquire(kEmbedding);
-  embedding_.forward(ctx, shape, tokens, caches != nullptr ? caches->front().used : 0, x);
-  ctx.units.release(kEmbedding);
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const ArenaScope saved_scope(ctx.saved);
+void Transformer::backward_embedding(Context& ctx, const Piece& piece, const MicroBatch& batch,
+                                     const Tensor& dout) {
+  const int unit = piece.first_unit;
+  const BackwardProfile profile(ctx, profile_of(unit));
+  if (!spec_.tie_embeddings) ctx.units.acquire(unit);
+  ctx.accumulate = ctx.units.begin_gradients(unit);
+  embedding_.backward_weight(ctx, batch.shape, batch.tokens, dout);
+  if (!spec_.tie_embeddings) ctx.units.release(unit);
+  ctx.units.end_gradients(unit);
+}
+
+// --- Without a backward pass. ---
+
+Tensor Transformer::embed(Context& ctx, const Piece& piece, BatchShape shape, const Tensor& tokens,
+                          std::int64_t first_position) const {
+  const Tensor x = ctx.saved.allocate(options_.compute, activation(ctx, shape));
+  ctx.units.acquire(piece.first_unit);
+  embedding_.forward(ctx, shape, tokens, first_position, x);
+  ctx.units.release(piece.first_unit);
+  return x;
+}
+
+// The residual stream after the blocks; x itself may be overwritten where there are two of them. What they save
+// lies in ctx.saved, so that neither arena is filled further than a training step fills it.
+Tensor Transformer::run_blocks(Context& ctx, const Piece& piece, BatchShape shape, Tensor x,
+                               std::vector<KvCache>* caches) const {
+  Tensor out = ctx.saved.allocate(options_.compute, x.shape());
+  for (std::size_t i = 0; i < piece.blocks.size(); ++i) {
+    const ArenaScope scope(ctx.recomputed);
+    Context once = recomputing(ctx);
     Block::Saved saved;
-    ctx.units.acquire(unit_of_block(i));
+    ctx.units.acquire(piece.unit_of_block(i));
     if (caches != nullptr) {
-      blocks_[i].forward_cached(ctx, shape, x, (*caches)[i], out);
+      piece.blocks[i].forward_cached(once, shape, x, (*caches)[i], out);
     } else {
-      blocks_[i].forward(ctx, shape, x, recompute_ == RecomputePolicy::kNone, out, saved);
+      piece.blocks[i].forward(once, shape, x, options_.recompute != RecomputePolicy::kSelective, out, saved);
     }
-    ctx.units.release(unit_of_block(i));
+    ctx.units.release(piece.unit_of_block(i));
     std::swap(x, out);
   }
-  NormSaved saved;
-  acquire_head(ctx);
-  final_norm_.forward(ctx, x, out, saved, ctx.saved);
-  return out;
+  return x;
 }
 
-void Transformer::evaluate(Context& ctx, MicroBatch& batch) const {
-  batch.losses = ctx.saved.allocate(DType::kF32, {batch.shape.tokens()});
+void Transformer::evaluate(Context& ctx, int index, MicroBatch& batch, const Tensor& in,
+                           const Tensor& out) const {
+  const Piece& piece = at(index);
+  if (piece.layers.head) batch.losses = ctx.saved.allocate(DType::kF32, {batch.shape.tokens()});
   const ArenaScope scope(ctx.saved);
-  const Tensor y = run_blocks_for_inference(ctx, batch.shape, batch.tokens, nullptr);
+  Tensor x;
+  if (piece.layers.embedding) {
+    x = embed(ctx, piece, batch.shape, batch.tokens, 0);
+  } else {
+    x = ctx.saved.allocate(options_.compute, in.shape());
+    ops::copy(ctx.stream, in, x);
+  }
+  x = run_blocks(ctx, piece, batch.shape, x, nullptr);
+  if (!piece.layers.head) {
+    ops::copy(ctx.stream, x, out);
+    return;
+  }
+  NormSaved saved;
+  const Tensor y = ctx.saved.allocate(options_.compute, x.shape());
+  acquire_head(ctx, piece);
+  final_norm_.forward(ctx, x, y, saved, ctx.saved);
   head_.forward(ctx, y, batch.targets, batch.losses);
-  release_head(ctx);
+  release_head(ctx, piece);
+}
+
+// The final norm's output [tokens, hidden], the head's units acquired.
+Tensor Transformer::run_for_inference(Context& ctx, BatchShape shape, const Tensor& tokens,
+                                      std::vector<KvCache>* caches) const {
+  const Piece& piece = pieces_.front();
+  check(piece.layers.embedding && piece.layers.head && ctx.tensor.alone(), "inference needs a whole model");
+  const Tensor embedded = embed(ctx, piece, shape, tokens, caches != nullptr ? caches->front().used : 0);
+  const Tensor x = run_blocks(ctx, piece, shape, embedded, caches);
+  const Tensor y = ctx.saved.allocate(options_.compute, x.shape());
+  NormSaved saved;
+  acquire_head(ctx, piece);
+  final_norm_.forward(ctx, x, y, saved, ctx.saved);
+  return y;
 }
 
 Tensor Transformer::decode(Context& ctx, BatchShape shape, const Tensor& tokens,
@@ -232,20 +408,20 @@ Tensor Transformer::decode(Context& ctx, BatchShape shape, const Tensor& tokens,
   const Tensor result = ctx.work.allocate(DType::kF32, {shape.batch, spec_.vocab});
   const ArenaScope work_scope(ctx.work);
   const ArenaScope saved_scope(ctx.saved);
-  const Tensor y = run_blocks_for_inference(ctx, shape, tokens, &caches);
-  const Tensor last = ctx.work.allocate(compute_, {shape.batch, spec_.hidden});
+  const Tensor y = run_for_inference(ctx, shape, tokens, &caches);
+  const Tensor last = ctx.work.allocate(options_.compute, {shape.batch, spec_.hidden});
   for (std::int64_t b = 0; b < shape.batch; ++b) {
     ops::copy(ctx.stream, y.slice(0, (b + 1) * shape.seq - 1, 1), last.slice(0, b, 1));
   }
   head_.logits(ctx, last, result);
-  release_head(ctx);
+  release_head(ctx, pieces_.front());
   return result;
 }
 
 void Transformer::logits(Context& ctx, BatchShape shape, const Tensor& tokens, const Tensor& out) const {
   const ArenaScope scope(ctx.saved);
-  head_.logits(ctx, run_blocks_for_inference(ctx, shape, tokens, nullptr), out);
-  release_head(ctx);
+  head_.logits(ctx, run_for_inference(ctx, shape, tokens, nullptr), out);
+  release_head(ctx, pieces_.front());
 }
 
 }  // namespace meshtrain

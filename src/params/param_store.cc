@@ -48,7 +48,7 @@ Tensor ParamRef::weight() const {
 }
 
 Tensor ParamRef::gradient() const {
-  if (tied_use_ >= 0) return view_at(store_->tied_gradients(tied_use_), 0, shape_);
+  if (tied_use_ >= 0) return view_at(store_->tied_gradients(tied_use_), offset_, shape_);
   return view_at(store_->unit_gradients(unit_), offset_, shape_);
 }
 
@@ -88,12 +88,10 @@ ParamRef ParamStore::declare_fused(std::vector<ParamDecl> decls) {
   return ref;
 }
 
-ParamRef ParamStore::tie(const ParamRef& first_use) {
+ParamRef ParamStore::tie(const ParamRef& first_use, int user) {
   ParamRef ref = first_use;
   ref.tied_use_ = static_cast<int>(tied_.size());
-  const int user = static_cast<int>(units_.size()) - 1;
-  check(user > ref.unit_, "a tied use lies in a later unit than its weight");
-  tied_.push_back({.unit = user, .owner = ref.unit_, .offset = ref.offset_, .shape = ref.shape_});
+  tied_.push_back({.unit = user, .owner = ref.unit_});
   return ref;
 }
 
@@ -102,32 +100,28 @@ void ParamStore::allocate(Device& device, const Memory& memory) {
   memory_ = memory;
   unit_weights_.resize(units_.size());
   unit_gradients_.resize(units_.size());
-  tied_use_gradients_.resize(tied_.size());
   const Sharding& sharding = memory.sharding;
   const std::int64_t all = flat_elements();
-  weights_ = device.allocate((sharding.weights ? owned_elements() : all) * size_of(memory.compute),
+  const std::int64_t trained = trained_elements();
+  weights_ = device.allocate((sharding.weights ? all / sharding.parts : all) * size_of(memory.compute),
                              MemoryCategory::kParameters);
   for (std::size_t i = 0; i < units_.size() && !sharding.weights; ++i) {
     unit_weights_[i] = flat_in(weights_, memory.compute, units_[i].begin, units_[i].elements);
   }
   if (!memory.training) return;
-  gradients_ = device.allocate((sharding.gradients ? owned_elements() : all) * size_of(memory.gradients),
+  gradients_ = device.allocate((sharding.gradients ? owned_elements() : trained) * size_of(memory.gradients),
                                MemoryCategory::kGradients);
   if (memory.compute != DType::kF32) {
     masters_ = device.allocate(owned_elements() * size_of(DType::kF32), MemoryCategory::kMaster);
   }
-  if (sharding.gradients) return;
-  for (std::size_t i = 0; i < units_.size(); ++i) {
-    unit_gradients_[i] = flat_in(gradients_, memory.gradients, units_[i].begin, units_[i].elements);
-  }
   std::int64_t tied_elements = 0;
-  for (const TiedUse& use : tied_) tied_elements += round_up(use.shape.numel(), kAlignElements);
+  for (const TiedUse& use : tied_) tied_elements += at(use.owner).elements;
   // Not the gradient of a parameter yet: a part of one.
   tied_gradients_ = device.allocate(tied_elements * size_of(memory.gradients), MemoryCategory::kWorkspace);
-  tied_elements = 0;
-  for (std::size_t i = 0; i < tied_.size(); ++i) {
-    tied_use_gradients_[i] = flat_in(tied_gradients_, memory.gradients, tied_elements, tied_[i].shape.numel());
-    tied_elements += round_up(tied_[i].shape.numel(), kAlignElements);
+  for (std::size_t i = 0; i < units_.size() && !sharding.gradients; ++i) {
+    if (!units_[i].copy) {
+      unit_gradients_[i] = flat_in(gradients_, memory.gradients, units_[i].begin, units_[i].elements);
+    }
   }
 }
 
@@ -141,17 +135,14 @@ void ParamStore::initialize(Stream& stream, std::uint64_t seed) {
 void ParamStore::refresh_weights(Stream& stream) {
   if (memory_.compute == DType::kF32) return;
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
-    ops::cast(stream, owned_masters(unit), owned_weights(unit));
+    if (!at(unit).copy) ops::cast(stream, owned_masters(unit), owned_weights(unit));
   }
 }
 
-void ParamStore::add_tied_gradients(Stream& stream, int owner) const {
-  for (std::size_t i = 0; i < tied_.size(); ++i) {
-    const TiedUse& use = tied_[i];
-    if (use.owner != owner) continue;
-    const Tensor first = view_at(unit_gradients(owner), use.offset, {use.shape.numel()});
-    ops::add(stream, first, tied_gradients(static_cast<int>(i)), first);
-  }
+std::int64_t ParamStore::trained_elements() const {
+  std::int64_t end = 0;
+  for (const Unit& unit : units_) end = unit.copy ? end : unit.end();
+  return end;
 }
 
 std::int64_t ParamStore::count() const {
@@ -210,7 +201,10 @@ Tensor ParamStore::unit_gradients(int unit) const {
 }
 
 Tensor ParamStore::tied_gradients(int tied_use) const {
-  return tied_use_gradients_[static_cast<std::size_t>(tied_use)];
+  std::int64_t begin = 0;
+  for (int i = 0; i < tied_use; ++i) begin += at(tied_[static_cast<std::size_t>(i)].owner).elements;
+  const std::int64_t elements = at(tied_[static_cast<std::size_t>(tied_use)].owner).elements;
+  return flat_in(tied_gradients_, memory_.gradients, begin, elements);
 }
 
 Tensor ParamStore::gradients_of_units(int first, int last) const {
@@ -224,10 +218,6 @@ void ParamStore::place_weights(int unit, const Tensor& flat) {
 
 void ParamStore::place_gradients(int unit, const Tensor& flat) {
   unit_gradients_[static_cast<std::size_t>(unit)] = flat;
-}
-
-void ParamStore::place_tied_gradients(int tied_use, const Tensor& flat) {
-  tied_use_gradients_[static_cast<std::size_t>(tied_use)] = flat;
 }
 
 void ParamStore::clear_padding(Stream& stream, int unit, const Tensor& flat) const {
@@ -255,11 +245,13 @@ Tensor ParamStore::owned_weights(int unit) const {
 }
 
 Tensor ParamStore::owned_masters(int unit) const {
+  check(!at(unit).copy, "a copy has weights only");
   if (memory_.compute == DType::kF32) return owned_weights(unit);
   return flat_in(masters_, DType::kF32, owned_offset(unit), owned_elements(unit));
 }
 
 Tensor ParamStore::owned_gradients(int unit) const {
+  check(!at(unit).copy, "a copy has weights only");
   if (memory_.sharding.gradients) {
     return flat_in(gradients_, memory_.gradients, owned_offset(unit), owned_elements(unit));
   }

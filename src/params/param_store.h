@@ -86,15 +86,13 @@ class ParamRef {
   Shape shape_;
   int unit_ = 0;
   std::int64_t offset_ = 0;  // in the unit
-  int tied_use_ = -1;        // where the gradient goes, if not into the unit
+  int tied_use_ = -1;        // where the gradient goes, if not into the unit: the same offset in its buffer
 };
 
-// A second use of a weight, in another unit.
+// A second use of a weight, in another unit. Its gradient has a buffer of its own, laid out as the owner's.
 struct TiedUse {
-  int unit = 0;             // that uses it
-  int owner = 0;            // that declared it, before
-  std::int64_t offset = 0;  // in the owner
-  Shape shape;
+  int unit = 0;   // that uses it
+  int owner = 0;  // that declared it; may be a copy
 };
 
 // A piece of one parameter that this rank updates.
@@ -124,9 +122,8 @@ class ParamStore {
   ParamRef declare(ParamDecl decl);
   // Adjacent in memory and used as one weight, [sum of first dimensions, rest]; names stay apart.
   ParamRef declare_fused(std::vector<ParamDecl> decls);
-  // A use of the same weight in the present unit: its gradient has a buffer of its own, which
-  // add_tied_gradients() sums into the first.
-  ParamRef tie(const ParamRef& first_use);
+  // Another use of the weight, in unit `user`.
+  ParamRef tie(const ParamRef& first_use, int user);
 
   // --- Memory. ---
   struct Memory {
@@ -141,8 +138,6 @@ class ParamStore {
   void initialize(Stream& stream, std::uint64_t seed);
   // Owned weights from owned masters, after masters were loaded.
   void refresh_weights(Stream& stream);
-  // Adds the gradients of tied uses of `owner`'s weights to its own, in order of declaration.
-  void add_tied_gradients(Stream& stream, int owner) const;
 
   DType compute_dtype() const { return memory_.compute; }
   DType gradient_dtype() const { return memory_.gradients; }
@@ -152,8 +147,9 @@ class ParamStore {
   const std::vector<TiedUse>& tied_uses() const { return tied_; }
   // Trained parameters that are held here, without padding.
   std::int64_t count() const;
-  // Elements of the flat layout, padding included.
+  // Elements of the flat layout, padding included; and of the units trained here, which come first.
   std::int64_t flat_elements() const { return units_.empty() ? 0 : units_.back().end(); }
+  std::int64_t trained_elements() const;
   // Elements of the largest unit, padding included.
   std::int64_t largest_unit() const;
   // Elements of unit `unit`'s parameters, without padding.
@@ -174,7 +170,6 @@ class ParamStore {
   // For strategies that keep pieces: where a unit is from now on. Undefined tensors take it away.
   void place_weights(int unit, const Tensor& flat);
   void place_gradients(int unit, const Tensor& flat);
-  void place_tied_gradients(int tied_use, const Tensor& flat);
   // Zeroes what lies between a unit's parameters in `flat`, its gradients in new memory.
   void clear_padding(Stream& stream, int unit, const Tensor& flat) const;
 
@@ -184,13 +179,13 @@ class ParamStore {
     return at(unit).begin / memory_.sharding.parts;
   }  // in the layout
   std::int64_t owned_elements(int unit) const { return at(unit).elements / memory_.sharding.parts; }
-  // Elements of all units, the length of the owned layout.
-  std::int64_t owned_elements() const { return flat_elements() / memory_.sharding.parts; }
+  // Elements of all units trained here, the length of the owned layout.
+  std::int64_t owned_elements() const { return trained_elements() / memory_.sharding.parts; }
   // Flat pieces [owned_elements(unit)].
   Tensor owned_weights(int unit) const;
   Tensor owned_masters(int unit) const;
   Tensor owned_gradients(int unit) const;
-  // The parameters in it, in order.
+  // The parameters in it, in order; none of a copy.
   std::vector<OwnedSlice> owned_slices(int unit) const;
 
   // Views in the parameter's shape, of what is whole. The master of an fp32 model is the weight itself.
@@ -214,7 +209,6 @@ class ParamStore {
   Buffer tied_gradients_;
   std::vector<Tensor> unit_weights_;
   std::vector<Tensor> unit_gradients_;
-  std::vector<Tensor> tied_use_gradients_;
 };
 
 }  // namespace meshtrain

@@ -12,15 +12,20 @@ class UnitHooks {
   virtual ~UnitHooks() = default;
 
   // Weights of the unit can be read until the release. Calls come in the order that the model announces
-  // (Transformer::unit_order), and several units may be held at once.
+  // (Transformer::acquires_of), and several units may be held at once.
   virtual void acquire(int /*unit*/) {}
   virtual void release(int /*unit*/) {}
 
-  // Gradients of the unit's own weights, and those of tied weights that it uses, can be written until the
-  // end. Returns whether they add to what is there (earlier micro-batches) or start afresh.
+  // Gradients of the unit's own weights can be written until the end. Returns whether they add to what is there
+  // (earlier micro-batches) or start afresh.
   virtual bool begin_gradients(int /*unit*/) { return false; }
-  // The unit's gradients of this micro-batch are complete, but for tied uses in units that end later.
+  // The unit's gradients of this micro-batch are complete, but for tied uses of its weights.
   virtual void end_gradients(int /*unit*/) {}
+
+  // The same for the gradient of a head that shares the embedding's table; ended before that of the embedding
+  // begins, where one rank has both.
+  virtual bool begin_tied_gradients() { return false; }
+  virtual void end_tied_gradients() {}
 };
 
 }  // namespace meshtrain

@@ -148,6 +148,18 @@ TEST(Schedule, KeepsThePublishedNumberOfMicroBatches) {
   });
 }
 
+// The three cases of interleaved.cc for micro-batches that are no multiple of p.
+TEST(Schedule, InterleavesUnevenGroups) {
+  EXPECT_EQ(
+      order_text("interleaved", {2, 2, 5}, 1),
+      "F0.0 F1.0 F2.0 F0.1 B0.1 F1.1 B1.1 F2.1 B2.1 F3.0 B0.0 F4.0 B1.0 F3.1 B2.0 F4.1 B3.1 B4.1 B3.0 B4.0");
+  const PipelineSchedule& schedule = *find_schedule("interleaved");
+  for (int stage = 0; stage < 8; ++stage) {
+    EXPECT_EQ(peak_live(schedule.order({8, 2, 23}, stage)), peak_live(schedule.order({8, 2, 24}, stage)));
+  }
+  EXPECT_EQ(leading_forwards(schedule.order({12, 2, 31}, 11)), 62);
+}
+
 TEST(Schedule, RefusesChunksWhereThereAreNone) {
   EXPECT_THROW(orders_of(*find_schedule("1f1b"), {2, 2, 4}), std::logic_error);
   EXPECT_THROW(orders_of(*find_schedule("1f1b"), {0, 1, 4}), std::logic_error);

@@ -42,7 +42,7 @@ class Drawing {
       if (at >= shown_) break;
     }
     if (at < shown_) cells += idle(shown_ - at);
-    cells.resize(std::min(cells.size(), static_cast<std::size_t>(shown_) * width_));
+    cells.resize(static_cast<std::size_t>(shown_) * width_ - 1);
     cells.erase(cells.find_last_not_of(' ') + 1);
     return fmt::format("stage {:>{}} | {}\n", stage, label_, cells);
   }
@@ -81,10 +81,9 @@ std::string draw(const PipelineSchedule& schedule, const PipelineShape& shape, i
   const std::int64_t divisor = std::gcd(idle, all);
   const double fraction = static_cast<double>(idle) / static_cast<double>(all);
   const double published = published_idle_fraction(schedule, shape);
-  text += fmt::format("idle {:.1f} % of the time ({}/{}); published {}{} = {:.1f} %\n", 100.0 * fraction,
-                      idle / divisor, all / divisor,
-                      std::abs(fraction - published) < 1e-9 ? "" : "for multiples of p micro-batches ",
-                      schedule.idle_formula, 100.0 * published);
+  text += fmt::format("idle {:.1f} % of the time ({}/{}); published {} = {:.1f} %{}\n", 100.0 * fraction,
+                      idle / divisor, all / divisor, schedule.idle_formula, 100.0 * published,
+                      std::abs(fraction - published) < 1e-9 ? "" : ", where m is a multiple of p");
   return text;
 }
 

@@ -146,8 +146,8 @@ TEST(Timeline, BuffersHoldBackAStage) {
   const Timeline timeline = simulate(
       shape, orders_of(*find_schedule("gpipe"), shape),
       {.action = [](int stage, const PipelineAction&) { return stage == 0 ? 1.0 : 100.0; }, .transfer = 0.0});
-  // The second stage runs F0 from 1 to 101 and F1 to 201. It has asked for messages 0 and 1; for 2 it asks at 101.
-  // Messages 2 and 3 have the send buffers until then: F4 computes, and waits for the first of them.
+  // The second stage runs F0 from 1 to 101 and F1 to 201. It has asked for messages 0 and 1; for 2 it asks at
+  // 101. Messages 2 and 3 have the send buffers until then: F4 computes, and waits for the first of them.
   const std::vector<TimedAction>& first = timeline.stages[0];
   EXPECT_DOUBLE_EQ(first[4].begin, 4.0);
   EXPECT_DOUBLE_EQ(first[4].end, 5.0);

@@ -6,6 +6,7 @@
 #include "comm/engines.h"
 #include "telemetry/units.h"
 #include "train/mesh_layout.h"
+#include "train/stages.h"
 #include "train/step.h"
 #include "train/threads.h"
 #include "train/whole_state.h"
@@ -38,22 +39,39 @@ Schedule make_schedule(const Config& config) {
   return schedule;
 }
 
+// Steps of more micro-batches than this only repeat themselves: warm-up, some rounds and the end of every
+// schedule, and more than are alive at once in all but gpipe.
+std::int64_t micro_steps_that_show_all(const Config& config) {
+  return 4 * config.mesh.pp * config.mesh.virtual_stages + 2;
+}
+
 }  // namespace
+
+const PipelineSchedule& schedule_of(const Config& config) {
+  const PipelineSchedule* schedule = find_schedule(config.mesh.schedule);
+  check(schedule != nullptr, "a config names a schedule");
+  return *schedule;
+}
+
+PipelineShape pipeline_of(const Config& config) {
+  return {.stages = static_cast<int>(config.mesh.pp),
+          .chunks = static_cast<int>(config.mesh.virtual_stages),
+          .micro_batches = config.train.global_batch / config.train.micro_batch / config.mesh.dp};
+}
 
 ArenaSizes measure_arenas(const Config& config, int rank) {
   const std::unique_ptr<World> world = make_sim_world(rank, static_cast<int>(ranks_of(config.mesh)));
   const std::unique_ptr<Device> device = world->make_device();
-  Assembly assembly(config, *device, *world, std::nullopt);
-  // Every micro-batch needs the same; two show both a first and an accumulating one.
-  const auto tokens = static_cast<std::size_t>(assembly.micro_batch_shape().tokens() *
-                                               std::min<std::int64_t>(assembly.micro_steps(), 2));
+  Config shorter = config;
+  const std::int64_t micro_steps =
+      std::min(pipeline_of(config).micro_batches, micro_steps_that_show_all(config));
+  shorter.train.global_batch = micro_steps * config.train.micro_batch * config.mesh.dp;
+  Assembly assembly(shorter, *device, *world, std::nullopt);
+  const auto tokens = static_cast<std::size_t>(assembly.micro_batch_shape().tokens() * micro_steps);
   const std::vector<std::int32_t> zeros(tokens, 0);
-  const HostBatch batch = {.tokens = zeros, .targets = zeros};
-  train_step(assembly, batch, 0.0, 1);
-  eval_step(assembly, batch);
-  return {.saved = assembly.saved.peak(),
-          .work = assembly.work.peak(),
-          .transient = assembly.sync->transient_peak()};
+  train_step(assembly, {.tokens = zeros, .targets = zeros}, 0.0, 1);
+  eval_step(assembly, {.tokens = zeros, .targets = zeros});
+  return assembly.arena_peaks();
 }
 
 ArenaSizes plan_memory(const Config& config, const Device& device, const World& world) {
@@ -79,46 +97,110 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
       stream(device, resolve_threads(config.machine.threads)),
       params(static_cast<int>(config.mesh.dp)),
       schedule(make_schedule(config)),
-      saved(make_arena(device, MemoryCategory::kActivations, "activations",
-                       sizes ? std::optional(sizes->saved) : std::nullopt)),
       work(make_arena(device, MemoryCategory::kWorkspace, "workspace",
                       sizes ? std::optional(sizes->work) : std::nullopt)),
+      recomputed(make_arena(device, MemoryCategory::kActivations, "recomputed activations",
+                            sizes ? std::optional(sizes->recomputed) : std::nullopt)),
       config_(config),
       device_(device),
-      queue_(device, config.mesh.overlap && config.mesh.dp > 1) {
-  const int zero = static_cast<int>(config.mesh.zero);
-  model = std::make_unique<Transformer>(config.model, params, device, config.precision.compute,
-                                        config.data.seq_len, config.recompute);
-  params.allocate(device, {.compute = config.precision.compute,
-                           .gradients = config.precision.gradients,
-                           .sharding = sharding_of(zero, *groups.dp)});
+      pipeline_(pipeline_of(config)),
+      layer_queue_(device, config.mesh.overlap && config.mesh.tp > 1),
+      queue_(device, config.mesh.overlap && world.size() > 1),
+      tensor(*groups.tensor, *groups.tensor_background, layer_queue_, config.mesh.sequence_parallel),
+      tensor_in_evaluation(tensor.counted_as(Traffic::kEvaluation)) {
+  model =
+      std::make_unique<Transformer>(config.model, params, device,
+                                    TransformerOptions{.compute = config.precision.compute,
+                                                       .positions = config.data.seq_len,
+                                                       .recompute = config.recompute,
+                                                       .tensor = tensor.part(),
+                                                       .split_backward = schedule_of(config).splits_backward,
+                                                       .pieces = pieces_of_stage(config, groups.place("pp"))});
+  allocate_parameters();
+  allocate_batch();
+  model->upload_tables(stream);
+  lay_out_pipeline(sizes);
+  const Shape activation = {tensor.outer_rows(micro_batch_shape().tokens()), config.model.hidden};
+  executor = std::make_unique<PipelineExecutor>(pipeline_, static_cast<int>(groups.place("pp")), world,
+                                                groups.mesh.ranks_along({"pp"}), device,
+                                                config.precision.compute, activation);
+  std::vector<Communicator*> copies;
+  for (Communicator* group : {groups.copies.get(), groups.head_copies.get()}) {
+    if (group != nullptr && group->size() > 1) copies.push_back(group);
+  }
+  copies_.emplace(device, params, copies);
+  sync = make_grad_sync({.store = params,
+                         .device = device,
+                         .stream = stream,
+                         .ranks = *groups.dp,
+                         .queue = queue_,
+                         .copies = *copies_,
+                         .tied = tied_link()},
+                        {.zero = static_cast<int>(config.mesh.zero),
+                         .reduction = config.reduction == "tree" ? Reduction::kTree : Reduction::kFast,
+                         .micro_steps = micro_steps(),
+                         .bucket_bytes = static_cast<std::int64_t>(config.mesh.bucket_mb * 1e6),
+                         .prefetch = static_cast<int>(config.mesh.prefetch),
+                         .transient_bytes = sizes ? std::optional(sizes->transient) : std::nullopt});
+}
+
+void Assembly::allocate_parameters() {
+  params.allocate(device_, {.compute = config_.precision.compute,
+                            .gradients = config_.precision.gradients,
+                            .sharding = sharding_of(static_cast<int>(config_.mesh.zero), *groups.dp)});
   squares.emplace(params);
-  norm_place = norm_place_of(MeshLayout(config), params, static_cast<int>(groups.mesh.coordinate("tp")),
+  norm_place = norm_place_of(MeshLayout(config_), params, static_cast<int>(groups.mesh.coordinate("tp")),
                              static_cast<int>(groups.mesh.coordinate("dp")));
-  optimizer = make_optimizer(optimizer_settings(config.optimizer));
+  optimizer = make_optimizer(optimizer_settings(config_.optimizer));
   for (std::size_t i = 0; i < optimizer->state_names().size(); ++i) {
     optimizer_buffers_.push_back(
-        device.allocate(params.owned_elements() * size_of(DType::kF32), MemoryCategory::kOptimizer));
+        device_.allocate(params.owned_elements() * size_of(DType::kF32), MemoryCategory::kOptimizer));
   }
-  if (config.precision.compute == DType::kF16) {
-    loss_scaler.emplace(config.precision.loss_scale, config.precision.loss_scale_window);
+  if (config_.precision.compute == DType::kF16) {
+    loss_scaler.emplace(config_.precision.loss_scale, config_.precision.loss_scale_window);
   }
-  const std::int64_t batch_tokens = micro_batch_shape().tokens();
-  const std::int64_t bytes = batch_tokens * size_of(DType::kI32);
-  batch_buffer_ = device.allocate(2 * bytes, MemoryCategory::kWorkspace);
-  tokens = tensor_in(batch_buffer_, 0, DType::kI32, {batch_tokens});
-  targets = tensor_in(batch_buffer_, bytes, DType::kI32, {batch_tokens});
-  model->upload_tables(stream);
-  sync = make_grad_sync(
-      {.store = params, .device = device, .stream = stream, .ranks = *groups.dp, .queue = queue_},
-      {.zero = zero,
-       .reduction = config.reduction == "tree" ? Reduction::kTree : Reduction::kFast,
-       .micro_steps = micro_steps(),
-       .bucket_bytes = static_cast<std::int64_t>(config.mesh.bucket_mb * 1e6),
-       .prefetch = static_cast<int>(config.mesh.prefetch),
-       .training_order = model->training_order(),
-       .evaluation_order = model->evaluation_order(),
-       .transient_bytes = sizes ? std::optional(sizes->transient) : std::nullopt});
+}
+
+void Assembly::allocate_batch() {
+  const std::int64_t count = micro_batch_shape().tokens();
+  const std::int64_t bytes = count * size_of(DType::kI32);
+  batch_buffer_ = device_.allocate(2 * bytes, MemoryCategory::kWorkspace);
+  tokens = tensor_in(batch_buffer_, 0, DType::kI32, {count});
+  targets = tensor_in(batch_buffer_, bytes, DType::kI32, {count});
+}
+
+void Assembly::lay_out_pipeline(const std::optional<ArenaSizes>& sizes) {
+  using Pass = Transformer::Pass;
+  order_ = schedule_of(config_).order(pipeline_, static_cast<int>(groups.place("pp")));
+  for (const PipelineAction& action : order_) {
+    const Pass pass = action.step == PipelineStep::kForward    ? Pass::kForward
+                      : action.step == PipelineStep::kBackward ? Pass::kBackward
+                                                               : Pass::kBackwardWeight;
+    for (const int unit : model->acquires_of(pass, action.chunk)) acquires_.push_back(unit);
+  }
+  for (int piece = 0; piece < model->pieces(); ++piece) {
+    std::vector<Arena>& arenas = slots_.emplace_back();
+    for (std::int64_t i = 0; i < peak_live(order_, piece); ++i) {
+      arenas.push_back(make_arena(device_, MemoryCategory::kActivations, "activations",
+                                  sizes ? std::optional(sizes->saved[index(piece)]) : std::nullopt));
+    }
+  }
+}
+
+TiedLink Assembly::tied_link() const {
+  if (!groups.tied) return {};
+  const bool first = groups.place("pp") == 0;
+  return {.stages = groups.tied.get(),
+          .owner_unit = first ? model->embedding_unit() : -1,
+          .copy_unit = first ? -1 : model->copy_unit()};
+}
+
+std::vector<PipelineAction> Assembly::evaluation_order(std::int64_t micro_batches) const {
+  PipelineShape shape = pipeline_;
+  shape.micro_batches = micro_batches;
+  std::vector<PipelineAction> order = schedule_of(config_).order(shape, static_cast<int>(groups.place("pp")));
+  std::erase_if(order, [](const PipelineAction& action) { return action.step != PipelineStep::kForward; });
+  return order;
 }
 
 void Assembly::initialize() {
@@ -137,8 +219,28 @@ BatchShape Assembly::micro_batch_shape() const {
   return {.batch = config_.train.micro_batch, .seq = config_.data.seq_len};
 }
 
-Context Assembly::context() {
-  return {.stream = stream, .saved = saved, .work = work, .kept = work, .units = *sync, .tensor = tensor};
+Context Assembly::context(int piece, std::int64_t micro_batch) {
+  Arena& saved = slot(piece, micro_batch);
+  const bool splits = schedule_of(config_).splits_backward;
+  const bool recomputes = config_.recompute == RecomputePolicy::kFull;
+  return {.stream = stream,
+          .saved = saved,
+          .work = work,
+          .kept = splits ? saved : work,
+          // Where weight gradients come later, what they need stays until then.
+          .recomputed = recomputes && !splits ? recomputed : saved,
+          .units = *sync,
+          .tensor = tensor};
+}
+
+Context Assembly::evaluation_context(int piece) {
+  return {.stream = stream,
+          .saved = slot(piece, 0),
+          .work = work,
+          .kept = work,
+          .recomputed = context(piece, 0).recomputed,
+          .units = *sync,
+          .tensor = tensor_in_evaluation};
 }
 
 Tensor Assembly::owned_optimizer_state(int unit, std::size_t index) const {
@@ -178,10 +280,30 @@ MemoryUse Assembly::planned_memory() const {
 
 MemoryUse Assembly::peak_memory() const {
   MemoryUse use = planned_memory();
-  use[MemoryCategory::kActivations] += saved.peak() - saved.capacity();
+  for (const std::vector<Arena>& arenas : slots_) {
+    for (const Arena& arena : arenas) use[MemoryCategory::kActivations] += arena.peak() - arena.capacity();
+  }
+  use[MemoryCategory::kActivations] += recomputed.peak() - recomputed.capacity();
   use[MemoryCategory::kWorkspace] += work.peak() - work.capacity();
   use[MemoryCategory::kCommunication] += sync->transient_peak() - sync->transient_capacity();
   return use;
+}
+
+ArenaSizes Assembly::arena_peaks() const {
+  ArenaSizes sizes{
+      .saved = {}, .work = work.peak(), .recomputed = recomputed.peak(), .transient = sync->transient_peak()};
+  for (const std::vector<Arena>& arenas : slots_) {
+    std::int64_t most = 0;
+    for (const Arena& arena : arenas) most = std::max(most, arena.peak());
+    sizes.saved.push_back(most);
+  }
+  return sizes;
+}
+
+void Assembly::settle() {
+  queue_.wait_all();
+  layer_queue_.wait_all();
+  executor->settle();
 }
 
 }  // namespace meshtrain

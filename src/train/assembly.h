@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "comm/comm_queue.h"
 #include "comm/world.h"
 #include "device/arena.h"
 #include "device/stream.h"
+#include "gradsync/copy_sum.h"
 #include "gradsync/grad_sync.h"
 #include "gradsync/gradient_norm.h"
 #include "model/transformer.h"
@@ -19,6 +21,7 @@
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "params/param_store.h"
+#include "pipeline/executor.h"
 #include "train/config.h"
 #include "train/mesh.h"
 
@@ -26,8 +29,9 @@ namespace meshtrain {
 
 // Bytes that the arenas of one step reach, and the pool of whole units that ZeRO needs.
 struct ArenaSizes {
-  std::int64_t saved = 0;
+  std::vector<std::int64_t> saved;  // of one micro-batch, by piece
   std::int64_t work = 0;
+  std::int64_t recomputed = 0;  // one block's, with full recompute
   std::int64_t transient = 0;
 };
 
@@ -38,6 +42,10 @@ ArenaSizes measure_arenas(const Config& config, int rank = 0);
 // The same for a run on `device`, which the ranks of this host share: throws UserError with the bytes by
 // category when it has not so many to give.
 ArenaSizes plan_memory(const Config& config, const Device& device, const World& world);
+
+// The schedule of config.mesh, and how many stages, chunks and micro-batches a step of one pipeline has.
+const PipelineSchedule& schedule_of(const Config& config);
+PipelineShape pipeline_of(const Config& config);
 
 class Assembly {
  public:
@@ -54,15 +62,30 @@ class Assembly {
 
   const Config& config() const { return config_; }
   BatchShape micro_batch_shape() const;
-  std::int64_t ranks() const { return config_.mesh.dp; }
+  // Ranks that see samples of their own.
+  std::int64_t replicas() const { return config_.mesh.dp; }
   bool leads() const { return groups.control->rank() == 0; }
   // Of this rank in a step.
-  std::int64_t micro_steps() const {
-    return config_.train.global_batch / config_.train.micro_batch / config_.mesh.dp;
-  }
+  std::int64_t micro_steps() const { return pipeline_.micro_batches; }
   // Which micro-batch of the global batch this rank's micro-step `step` is.
-  std::int64_t micro_batch_index(std::int64_t step) const { return step * ranks() + groups.dp->rank(); }
-  Context context();
+  std::int64_t micro_batch_index(std::int64_t step) const { return step * replicas() + groups.dp->rank(); }
+
+  // What this rank does in a step, in order, and the units that are acquired meanwhile.
+  const std::vector<PipelineAction>& order() const { return order_; }
+  std::span<const int> acquires() const { return acquires_; }
+  // The same for an evaluation of so many micro-batches, forward only.
+  std::vector<PipelineAction> evaluation_order(std::int64_t micro_batches) const;
+
+  // Micro-batches of a piece that are alive at once have slots: an arena for each, in turn.
+  std::int64_t slots(int piece) const { return static_cast<std::int64_t>(slots_[index(piece)].size()); }
+  Arena& slot(int piece, std::int64_t micro_batch) {
+    return slots_[index(piece)][static_cast<std::size_t>(micro_batch % slots(piece))];
+  }
+  Context context(int piece, std::int64_t micro_batch);
+  // Between steps.
+  Context evaluation_context(int piece);
+  // Arenas as far as they were filled so far.
+  ArenaSizes arena_peaks() const;
 
   // Optimizer state `index` of what this rank owns of a unit: flat, like the store's owned tensors.
   Tensor owned_optimizer_state(int unit, std::size_t index) const;
@@ -77,12 +100,11 @@ class Assembly {
   // The same, arenas as far as they were filled so far.
   MemoryUse peak_memory() const;
   // Returns when no communication is under way any more.
-  void settle() { queue_.wait_all(); }
+  void settle();
   // What this rank sent so far, once it is settled.
-  CommStats sent() const { return groups.control->stats() + groups.dp->stats(); }
+  CommStats sent() const { return groups.sent() + executor->sent(); }
 
   RankGroups groups;
-  TensorGroup tensor;
   Stream stream;
   ParamStore params;
   std::unique_ptr<Transformer> model;
@@ -93,17 +115,32 @@ class Assembly {
   std::optional<LossScaler> loss_scaler;  // fp16
   Tensor tokens;                          // int32 [micro_batch·seq]
   Tensor targets;
-  Arena saved;
   Arena work;
+  Arena recomputed;
+  std::unique_ptr<PipelineExecutor> executor;
 
  private:
+  static std::size_t index(int piece) { return static_cast<std::size_t>(piece); }
+  void allocate_parameters();
+  void allocate_batch();
+  void lay_out_pipeline(const std::optional<ArenaSizes>& sizes);
+  TiedLink tied_link() const;
+
   Config config_;
   Device& device_;
+  PipelineShape pipeline_;
+  std::vector<PipelineAction> order_;
+  std::vector<int> acquires_;
+  std::vector<std::vector<Arena>> slots_;  // by piece
   Buffer batch_buffer_;
   std::vector<Buffer> optimizer_buffers_;
-  CommQueue queue_;
+  std::optional<gradsync::CopySum> copies_;
+  CommQueue layer_queue_;  // sums within layers
+  CommQueue queue_;        // gradients and weights
 
  public:
+  TensorGroup tensor;
+  TensorGroup tensor_in_evaluation;
   std::unique_ptr<GradSync> sync;  // its jobs, in the queue, use all of the above
 };
 

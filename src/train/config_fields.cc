@@ -7,6 +7,7 @@
 
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "pipeline/schedule.h"
 #include "train/config_field_kinds.h"
 #include "train/config_value.h"
 
@@ -41,8 +42,6 @@ ConfigField peak_tflops() {
   };
   return result;
 }
-
-const std::vector<std::string> kPipelines = {"1f1b", "gpipe", "interleaved", "zb-h1"};
 
 void add_model(std::vector<ConfigField>& fields) {
   const auto model = [](auto... members) { return at(&Config::model, members...); };
@@ -186,7 +185,7 @@ void add_mesh(std::vector<ConfigField>& fields) {
                          "Pipeline stages: each has a run of the layers, and micro-batches pass through them. "
                          "Never changes a bit."));
   fields.push_back(
-      choice("mesh", "schedule", kPipelines, mesh(&MeshConfig::schedule),
+      choice("mesh", "schedule", pipeline_schedule_names(), mesh(&MeshConfig::schedule),
              "Order of the passes on a stage. `interleaved` is the one for virtual_stages above 1. Never "
              "changes a bit; no effect with pp = 1."));
   fields.push_back(

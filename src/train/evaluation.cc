@@ -27,51 +27,80 @@ struct Part {
   double loss_sum = 0.0;
   std::int64_t tokens = 0;
   std::int64_t bytes = 0;
-  std::int64_t stop = 0;
+  std::int64_t stop = 0;  // in the first of a turn
 };
 
-// Micro-batch `index`; past the last one it is all masked.
-Part evaluate_part(const EvaluationData& data, std::int64_t index,
-                   const std::function<EvalResult(const HostBatch&)>& run) {
+// Appends micro-batch `index`; past the last one it is all masked.
+void append_micro_batch(const EvaluationData& data, std::int64_t index, Batch& batch) {
   const std::int64_t first = index * data.sequences;
   const std::int64_t count =
       std::clamp<std::int64_t>(data.sampler.samples_per_epoch() - first, 0, data.sequences);
   const bool there = count > 0 && (data.batches == 0 || index < data.batches);
-  Batch batch = data.sampler.batch(there ? first : 0, there ? count : 1);
-  if (!there) std::fill(batch.targets.begin(), batch.targets.end(), ops::kIgnoredTarget);
-  batch.tokens.resize(static_cast<std::size_t>(data.sequences * batch.seq_len), 0);
-  batch.targets.resize(batch.tokens.size(), ops::kIgnoredTarget);
-  const EvalResult result = run({.tokens = batch.tokens, .targets = batch.targets});
-  return {.loss_sum = result.loss_sum,
-          .tokens = result.unmasked_tokens,
-          .bytes = bytes_of(batch.targets, data.tokenizer)};
+  Batch micro = data.sampler.batch(there ? first : 0, there ? count : 1);
+  if (!there) std::fill(micro.targets.begin(), micro.targets.end(), ops::kIgnoredTarget);
+  micro.tokens.resize(static_cast<std::size_t>(data.sequences * micro.seq_len), 0);
+  micro.targets.resize(micro.tokens.size(), ops::kIgnoredTarget);
+  batch.tokens.insert(batch.tokens.end(), micro.tokens.begin(), micro.tokens.end());
+  batch.targets.insert(batch.targets.end(), micro.targets.begin(), micro.targets.end());
 }
 
-std::vector<Part> of_all_ranks(Communicator* ranks, const Part& own) {
-  if (ranks == nullptr) return {own};
-  return gather_from_ranks<Part>(*ranks, {&own, 1}, Traffic::kEvaluation);
+// One turn of one replica, which begins at micro-batch `first`: every replica's next one is `stride` further.
+std::vector<Part> evaluate_turn(const EvaluationData& data, std::int64_t first, std::int64_t stride,
+                                std::int64_t count, const EvaluateBatch& run) {
+  Batch batch;
+  for (std::int64_t i = 0; i < count; ++i) append_micro_batch(data, first + i * stride, batch);
+  const std::vector<EvalResult> results = run({.tokens = batch.tokens, .targets = batch.targets});
+  const std::size_t tokens = batch.targets.size() / results.size();
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    parts.push_back({.loss_sum = results[i].loss_sum,
+                     .tokens = results[i].unmasked_tokens,
+                     .bytes = bytes_of(std::span(batch.targets).subspan(i * tokens, tokens), data.tokenizer)});
+  }
+  return parts;
+}
+
+std::vector<Part> of_all_ranks(Communicator* ranks, const std::vector<Part>& own) {
+  return ranks == nullptr ? own : gather_from_ranks<Part>(*ranks, own, Traffic::kEvaluation);
 }
 
 }  // namespace
 
-Evaluation evaluate(const EvaluationData& data, const std::function<EvalResult(const HostBatch&)>& run,
-                    const std::function<bool()>& stop, Communicator* ranks) {
+EvaluationRanks evaluation_ranks(const Assembly& assembly) {
+  const MeshConfig& mesh = assembly.config().mesh;
+  EvaluationRanks ranks{.all = assembly.groups.control.get(),
+                        .replica = assembly.groups.place("dp"),
+                        .sources = {},
+                        // Enough to keep all stages busy most of the time.
+                        .at_once = mesh.pp > 1 ? 4 * mesh.pp : 1};
+  for (std::int64_t replica = 0; replica < mesh.dp; ++replica) {
+    ranks.sources.push_back(static_cast<int>(mesh.tp * (replica + mesh.dp * (mesh.pp - 1))));
+  }
+  return ranks;
+}
+
+Evaluation evaluate(const EvaluationData& data, const EvaluateBatch& run, const std::function<bool()>& stop,
+                    const EvaluationRanks& ranks) {
   const std::int64_t in_data = (data.sampler.samples_per_epoch() + data.sequences - 1) / data.sequences;
   const std::int64_t batches = data.batches == 0 ? in_data : std::min(in_data, data.batches);
-  const std::int64_t at_once = ranks != nullptr ? ranks->size() : 1;
-  const std::int64_t rank = ranks != nullptr ? ranks->rank() : 0;
+  const auto replicas = static_cast<std::int64_t>(ranks.sources.size());
+  const std::int64_t at_once = std::min(ranks.at_once, (batches + replicas - 1) / replicas);
   double loss_sum = 0.0;
   Evaluation result;
-  result.interrupted = ranks == nullptr && stop();
-  for (std::int64_t i = 0; i < batches && !result.interrupted; i += at_once) {
-    Part own = evaluate_part(data, i + rank, run);
-    own.stop = stop() && i + at_once < batches ? 1 : 0;
-    for (const Part& part : of_all_ranks(ranks, own)) {
-      loss_sum += part.loss_sum;
-      result.tokens += part.tokens;
-      result.bytes += part.bytes;
-      result.interrupted = result.interrupted || part.stop != 0;
+  result.interrupted = ranks.all == nullptr && stop();
+  for (std::int64_t i = 0; i < batches && !result.interrupted; i += replicas * at_once) {
+    std::vector<Part> own = evaluate_turn(data, i + ranks.replica, replicas, at_once, run);
+    own.front().stop = stop() && i + replicas * at_once < batches ? 1 : 0;
+    const std::vector<Part> all = of_all_ranks(ranks.all, own);
+    for (std::size_t turn = 0; turn < own.size(); ++turn) {
+      for (const int source : ranks.sources) {
+        const Part& part = all[static_cast<std::size_t>(source) * own.size() + turn];
+        loss_sum += part.loss_sum;
+        result.tokens += part.tokens;
+        result.bytes += part.bytes;
+      }
     }
+    for (const Part& part : all) result.interrupted = result.interrupted || part.stop != 0;
   }
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   result.nats_per_token = result.tokens > 0 ? loss_sum / static_cast<double>(result.tokens) : kUnknown;

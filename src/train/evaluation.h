@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "data/sampler.h"
@@ -26,10 +27,22 @@ struct EvaluationData {
   std::int64_t batches = 0;    // at most so many micro-batches; 0: all
 };
 
+// Ranks that evaluate together. Replicas of the model take turns with the micro-batches.
+struct EvaluationRanks {
+  Communicator* all = nullptr;  // null: one rank alone
+  std::int64_t replica = 0;
+  std::vector<int> sources = {0};  // for each replica, the rank of `all` that finds the losses
+  std::int64_t at_once = 1;        // micro-batches that a replica takes in one turn
+};
+EvaluationRanks evaluation_ranks(const Assembly& assembly);
+
+// Losses of some micro-batches, one after the other.
+using EvaluateBatch = std::function<std::vector<EvalResult>(const HostBatch&)>;
+
 // Walks the data in micro-batches; what does not fill one at the end is filled up with masked targets.
-// End-of-document tokens stand for no byte. `stop` is asked between micro-batches. With `ranks`, these take
-// turns and all get the result, whose bits are those of one rank: a collective call.
-Evaluation evaluate(const EvaluationData& data, const std::function<EvalResult(const HostBatch&)>& run,
-                    const std::function<bool()>& stop, Communicator* ranks = nullptr);
+// End-of-document tokens stand for no byte. `stop` is asked between turns. All ranks get the result, whose bits
+// are those of one rank: a collective call.
+Evaluation evaluate(const EvaluationData& data, const EvaluateBatch& run, const std::function<bool()>& stop,
+                    const EvaluationRanks& ranks = {});
 
 }  // namespace meshtrain

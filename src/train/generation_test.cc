@@ -97,8 +97,13 @@ class WholeForward {
     const Tensor ids = work_.allocate(DType::kI32, {shape.seq});
     ops::copy_from_host(stream_, tokens.data(), ids);
     const Tensor out = work_.allocate(DType::kF32, {shape.seq, vocab});
-    Context ctx{
-        .stream = stream_, .saved = saved_, .work = work_, .kept = work_, .units = units_, .tensor = alone_};
+    Context ctx{.stream = stream_,
+                .saved = saved_,
+                .work = work_,
+                .kept = work_,
+                .recomputed = saved_,
+                .units = units_,
+                .tensor = alone_};
     model_.logits(ctx, shape, ids, out);
     std::vector<std::vector<float>> rows(tokens.size(), std::vector<float>(static_cast<std::size_t>(vocab)));
     for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -23,7 +23,8 @@ InferenceModel::InferenceModel(const ModelSpec& spec, DType compute, const Infer
       saved_(Arena::measuring("activations")),
       work_(Arena::measuring("workspace")) {
   const std::int64_t positions = std::max(shape.largest.seq, shape.cache_positions);
-  model_ = std::make_unique<Transformer>(spec, params_, *device_, compute, positions, RecomputePolicy::kNone);
+  model_ = std::make_unique<Transformer>(spec, params_, *device_,
+                                         TransformerOptions{.compute = compute, .positions = positions});
   params_.allocate(*device_, {.compute = compute, .training = false, .sharding = {}});
   const std::int64_t tokens = shape.largest.tokens();
   const std::int64_t bytes = tokens * size_of(DType::kI32);
@@ -51,8 +52,13 @@ void InferenceModel::run_largest() {
 }
 
 EvalResult InferenceModel::evaluate(const HostBatch& batch) {
-  Context ctx{
-      .stream = stream_, .saved = saved_, .work = work_, .kept = work_, .units = units_, .tensor = alone_};
+  Context ctx{.stream = stream_,
+              .saved = saved_,
+              .work = work_,
+              .kept = work_,
+              .recomputed = saved_,
+              .units = units_,
+              .tensor = alone_};
   return evaluate_micro_batch(*model_, ctx, shape_.largest, batch, tokens_, targets_);
 }
 
@@ -62,8 +68,13 @@ std::vector<float> InferenceModel::next_logits(std::span<const std::int32_t> tok
         "more tokens than the key-value cache has room for");
   const BatchShape shape = {.batch = 1, .seq = static_cast<std::int64_t>(tokens.size())};
   const ArenaScope scope(work_);
-  Context ctx{
-      .stream = stream_, .saved = saved_, .work = work_, .kept = work_, .units = units_, .tensor = alone_};
+  Context ctx{.stream = stream_,
+              .saved = saved_,
+              .work = work_,
+              .kept = work_,
+              .recomputed = saved_,
+              .units = units_,
+              .tensor = alone_};
   const Tensor fresh = tokens_.slice(0, 0, shape.seq);
   ops::copy_from_host(stream_, tokens.data(), fresh);
   const Tensor logits = model_->decode(ctx, shape, fresh, caches_);

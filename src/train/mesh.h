@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "comm/device_mesh.h"
 #include "comm/world.h"
@@ -20,14 +21,29 @@ Config for_ranks(const Config& config, std::int64_t ranks);
 
 WorldOptions world_options(const Config& config);
 
-// The communicators of one rank.
+// The communicators of one rank. Those of the training thread, and those that only jobs of a queue use.
 struct RankGroups {
   // config.mesh must be filled in; a collective call.
   RankGroups(const Config& config, World& world);
 
+  // Place of this rank along an axis ("tp", "dp", "pp").
+  std::int64_t place(std::string_view axis) const { return mesh.coordinate(axis); }
+  CommStats sent() const;
+
   DeviceMesh mesh;
-  std::unique_ptr<Communicator> control;  // all ranks: small values between steps, by the thread that trains
-  std::unique_ptr<Communicator> dp;       // gradients and weights, by jobs of the communication queue
+  // --- By the training thread. ---
+  std::unique_ptr<Communicator> control;   // all ranks: small values between steps
+  std::unique_ptr<Communicator> replicas;  // ranks along dp, likewise
+  std::unique_ptr<Communicator> tensor;    // ranks along tp: sums within layers
+  // --- By jobs of the queue of layers. ---
+  std::unique_ptr<Communicator> tensor_background;
+  // --- By jobs of the queue of gradients. ---
+  std::unique_ptr<Communicator> dp;      // gradients and weights
+  std::unique_ptr<Communicator> copies;  // ranks along tp: gradients of what all of them hold
+  // Ranks that hold the same key and value heads, and the first and last stage where they share a table; or
+  // null.
+  std::unique_ptr<Communicator> head_copies;
+  std::unique_ptr<Communicator> tied;
 };
 
 }  // namespace meshtrain

@@ -2,15 +2,21 @@
 
 #include "base/error.h"
 #include "model/transformer.h"
+#include "train/stages.h"
 
 namespace meshtrain {
 namespace {
 
 MeshLayout::Declare declare_model(const Config& config, bool whole) {
-  return [=](ParamStore& store, Device& device, int /*tensor_rank*/, int /*stage*/) {
-    check(whole || (config.mesh.tp == 1 && config.mesh.pp == 1), "not yet");
-    const Transformer model(config.model, store, device, config.precision.compute, config.data.seq_len,
-                            config.recompute);
+  return [=](ParamStore& store, Device& device, int tensor_rank, int stage) {
+    TransformerOptions options{.positions = 1};
+    if (!whole) {
+      options.tensor = {.ranks = static_cast<int>(config.mesh.tp),
+                        .rank = tensor_rank,
+                        .sequence_parallel = config.mesh.sequence_parallel && config.mesh.tp > 1};
+      options.pieces = pieces_of_stage(config, stage);
+    }
+    const Transformer model(config.model, store, device, options);
   };
 }
 

@@ -192,7 +192,7 @@ class Run {
          .sequences = config_.train.micro_batch,
          .batches = config_.train.eval_batches},
         [&](const HostBatch& batch) { return eval_step(assembly_, batch); }, options_.stop_requested,
-        &control_);
+        evaluation_ranks(assembly_));
     if (evaluation.interrupted) return;
     evaluation_owed_ = false;
     last_evaluation_ = evaluation;

@@ -1,9 +1,9 @@
 #include "train/step.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include "base/stopwatch.h"
 #include "comm/agreement.h"
@@ -19,61 +19,121 @@ std::int64_t count_unmasked(std::span<const std::int32_t> targets) {
   return std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t != ops::kIgnoredTarget; });
 }
 
-Transformer::MicroBatch load_micro_batch(Stream& stream, BatchShape shape, const HostBatch& batch,
-                                         std::int64_t index, const Tensor& tokens, const Tensor& targets) {
-  const auto count = static_cast<std::size_t>(shape.tokens());
-  const std::size_t begin = static_cast<std::size_t>(index) * count;
-  ops::copy_from_host(stream, batch.tokens.subspan(begin, count).data(), tokens);
-  ops::copy_from_host(stream, batch.targets.subspan(begin, count).data(), targets);
-  Transformer::MicroBatch micro;
-  micro.shape = shape;
-  micro.tokens = tokens;
-  micro.targets = targets;
-  return micro;
+// Micro-batch `index` of one side of a host batch.
+void load(Stream& stream, std::span<const std::int32_t> host, std::int64_t index, const Tensor& to) {
+  const auto count = static_cast<std::size_t>(to.numel());
+  ops::copy_from_host(stream, host.subspan(static_cast<std::size_t>(index) * count, count).data(), to);
 }
+
+// What this rank does with its micro-batches: the actions of a schedule in terms of the model.
+class StepWork final : public PipelineWork {
+ public:
+  StepWork(Assembly& assembly, const HostBatch& batch, float loss_scale, StepResult& result)
+      : assembly_(assembly),
+        batch_(batch),
+        loss_scale_(loss_scale),
+        result_(result),
+        losses_(static_cast<std::size_t>(assembly.micro_steps()), 0.0) {
+    for (int piece = 0; piece < assembly.model->pieces(); ++piece) {
+      alive_.emplace_back(static_cast<std::size_t>(assembly.slots(piece)));
+    }
+  }
+
+  void forward(int piece, std::int64_t index, const Tensor& in, const Tensor& out) override {
+    const Stopwatch watch;
+    Context ctx = assembly_.context(piece, index);
+    Transformer::MicroBatch& micro = alive(piece, index);
+    micro = Transformer::MicroBatch();
+    micro.shape = assembly_.micro_batch_shape();
+    micro.tokens = assembly_.tokens;
+    micro.targets = assembly_.targets;
+    load(assembly_.stream, batch_.tokens, index, micro.tokens);
+    assembly_.model->forward(ctx, piece, micro, in, out);
+    result_.forward_seconds += watch.seconds();
+  }
+
+  void backward(int piece, std::int64_t index, const Tensor& d_out, const Tensor& d_in) override {
+    const Stopwatch watch;
+    Context ctx = begin_backward(piece, index);
+    Transformer::MicroBatch& micro = alive(piece, index);
+    load(assembly_.stream, batch_.targets, index, micro.targets);
+    assembly_.model->backward(ctx, piece, micro, loss_scale_, d_out, d_in);
+    if (micro.losses.defined()) {
+      losses_[static_cast<std::size_t>(index)] = ops::sum(assembly_.stream, micro.losses);
+    }
+    if (!schedule_of(assembly_.config()).splits_backward) ctx.saved.release(0);
+    result_.backward_seconds += watch.seconds();
+  }
+
+  void backward_weight(int piece, std::int64_t index) override {
+    const Stopwatch watch;
+    Context ctx = begin_backward(piece, index);
+    assembly_.model->backward_weight(ctx, piece, alive(piece, index));
+    ctx.saved.release(0);
+    result_.backward_seconds += watch.seconds();
+  }
+
+  // Sums of token losses by micro-batch; zeros where the head lies on another stage.
+  const std::vector<double>& losses() const { return losses_; }
+
+ private:
+  Transformer::MicroBatch& alive(int piece, std::int64_t index) {
+    std::vector<Transformer::MicroBatch>& of_piece = alive_[static_cast<std::size_t>(piece)];
+    return of_piece[static_cast<std::size_t>(index) % of_piece.size()];
+  }
+  Context begin_backward(int piece, std::int64_t index) {
+    assembly_.sync->begin_backward();
+    load(assembly_.stream, batch_.tokens, index, assembly_.tokens);
+    return assembly_.context(piece, index);
+  }
+
+  Assembly& assembly_;
+  const HostBatch& batch_;
+  float loss_scale_;
+  StepResult& result_;
+  std::vector<double> losses_;
+  std::vector<std::vector<Transformer::MicroBatch>> alive_;  // by piece and slot
+};
 
 // Gradients of the global batch's mean loss times `loss_scale`, in the store's owned gradients. Returns the sum
 // of token losses of each micro-batch of this rank.
 std::vector<double> compute_gradients(Assembly& assembly, const HostBatch& batch, double loss_scale,
                                       StepResult& result) {
-  std::vector<double> loss_sums;
   // A fully masked batch has no loss and no gradient.
   const double per_token = loss_scale / static_cast<double>(std::max<std::int64_t>(result.unmasked_tokens, 1));
-  const BatchShape shape = assembly.micro_batch_shape();
-  const std::int64_t micro_steps = static_cast<std::int64_t>(batch.tokens.size()) / shape.tokens();
-  for (std::int64_t i = 0; i < micro_steps; ++i) {
-    Stopwatch watch;
-    const ArenaScope scope(assembly.saved);
-    Context ctx = assembly.context();
-    assembly.sync->begin_micro_step(i);
-    Transformer::MicroBatch micro =
-        load_micro_batch(assembly.stream, shape, batch, i, assembly.tokens, assembly.targets);
-    assembly.model->forward(ctx, micro, static_cast<float>(per_token));
-    loss_sums.push_back(ops::sum(assembly.stream, micro.losses));
-    result.forward_seconds += watch.lap();
-    assembly.model->backward(ctx, micro);
-    result.backward_seconds += watch.lap();
-  }
+  StepWork work(assembly, batch, static_cast<float>(per_token), result);
+  assembly.sync->begin_step(assembly.acquires());
+  assembly.executor->run(assembly.order(), work, Traffic::kPipeline);
   const Stopwatch watch;
   assembly.sync->finish_gradients();
   result.backward_seconds += watch.seconds();
-  return loss_sums;
+  return work.losses();
+}
+
+// Unmasked targets of the global batch: every replica has one rank that counts.
+std::int64_t count_unmasked_of_all(Assembly& assembly, const HostBatch& batch) {
+  const bool counts = assembly.groups.place("tp") == 0 && assembly.groups.place("pp") == 0;
+  return sum_of_ranks(*assembly.groups.control, counts ? count_unmasked(batch.targets) : 0, Traffic::kControl);
 }
 
 // The loss of the global batch, summed in the order of its micro-batches; and whether anybody wishes to stop.
-void gather_losses(Communicator& ranks, std::vector<double> own, bool wishes_to_stop, StepResult& result) {
-  own.push_back(wishes_to_stop ? 1.0 : 0.0);
-  const std::size_t length = own.size();
-  std::vector<double> all(length * static_cast<std::size_t>(ranks.size()));
-  ranks.all_gather(Tensor(own.data(), DType::kF64, {static_cast<std::int64_t>(length)}),
-                   Tensor(all.data(), DType::kF64, {static_cast<std::int64_t>(all.size())}));
+void share_losses(Assembly& assembly, const std::vector<double>& own, bool wishes_to_stop, StepResult& result) {
   double sum = 0.0;
-  for (std::size_t i = 0; i + 1 < length; ++i) {
-    for (std::size_t rank = 0; rank * length < all.size(); ++rank) sum += all[rank * length + i];
+  if (assembly.model->has_head()) {
+    const std::vector<double> all =
+        gather_from_ranks<double>(*assembly.groups.replicas, own, Traffic::kControl);
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      for (std::size_t at = i; at < all.size(); at += own.size()) sum += all[at];
+    }
   }
-  for (std::size_t end = length; end <= all.size(); end += length)
-    result.stop = result.stop || all[end - 1] > 0.0;
-  result.loss = sum / static_cast<double>(std::max<std::int64_t>(result.unmasked_tokens, 1));
+  // One rank has it for all; the others bring zeros.
+  const bool brings =
+      assembly.model->has_head() && assembly.groups.place("tp") == 0 && assembly.groups.place("dp") == 0;
+  std::array<double, 2> shared = {brings ? sum : 0.0, wishes_to_stop ? 1.0 : 0.0};
+  const Tensor tensor(shared.data(), DType::kF64, {2});
+  assembly.groups.control->all_reduce(tensor, tensor, ReduceOp::kSum, Traffic::kControl);
+  result.loss = shared[0] / static_cast<double>(std::max<std::int64_t>(result.unmasked_tokens, 1));
+  result.stop = shared[1] > 0.0;
 }
 
 // Each rank updates what it owns, unit by unit, and begins to pass it on.
@@ -87,20 +147,47 @@ void apply_update(Assembly& assembly, double lr, std::int64_t update, float grad
   }
 }
 
+// Forward passes alone.
+class EvaluationWork final : public PipelineWork {
+ public:
+  EvaluationWork(Assembly& assembly, const HostBatch& batch, std::vector<EvalResult>& results)
+      : assembly_(assembly), batch_(batch), results_(results) {}
+
+  void forward(int piece, std::int64_t index, const Tensor& in, const Tensor& out) override {
+    Context ctx = assembly_.evaluation_context(piece);
+    const ArenaScope scope(ctx.saved);
+    Transformer::MicroBatch micro;
+    micro.shape = assembly_.micro_batch_shape();
+    micro.tokens = assembly_.tokens;
+    micro.targets = assembly_.targets;
+    load(assembly_.stream, batch_.tokens, index, micro.tokens);
+    load(assembly_.stream, batch_.targets, index, micro.targets);
+    assembly_.model->evaluate(ctx, piece, micro, in, out);
+    if (!micro.losses.defined()) return;
+    results_[static_cast<std::size_t>(index)].loss_sum = ops::sum(assembly_.stream, micro.losses);
+  }
+  void backward(int, std::int64_t, const Tensor&, const Tensor&) override {}
+  void backward_weight(int, std::int64_t) override {}
+
+ private:
+  Assembly& assembly_;
+  const HostBatch& batch_;
+  std::vector<EvalResult>& results_;
+};
+
 }  // namespace
 
 StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std::int64_t update,
                       const std::function<bool()>& wishes_to_stop) {
   StepResult result;
-  Communicator& control = *assembly.groups.control;
   const double loss_scale = assembly.loss_scaler ? assembly.loss_scaler->scale() : 1.0;
-  result.unmasked_tokens = sum_of_ranks(control, count_unmasked(batch.targets), Traffic::kControl);
-  std::vector<double> losses = compute_gradients(assembly, batch, loss_scale, result);
-  gather_losses(control, std::move(losses), wishes_to_stop(), result);
+  result.unmasked_tokens = count_unmasked_of_all(assembly, batch);
+  const std::vector<double> losses = compute_gradients(assembly, batch, loss_scale, result);
+  share_losses(assembly, losses, wishes_to_stop(), result);
 
   Stopwatch watch;
-  const double squares =
-      combine_unit_sums(assembly.squares->sums(assembly.stream, control), assembly.norm_place, control);
+  const double squares = combine_unit_sums(assembly.squares->sums(assembly.stream, *assembly.groups.replicas),
+                                           assembly.norm_place, *assembly.groups.control);
   result.grad_norm = std::sqrt(squares) / loss_scale;
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (assembly.loss_scaler) {
@@ -120,19 +207,37 @@ StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std
   return result;
 }
 
+std::vector<EvalResult> eval_step(Assembly& assembly, const HostBatch& batch) {
+  const auto tokens = static_cast<std::size_t>(assembly.micro_batch_shape().tokens());
+  std::vector<EvalResult> results(batch.tokens.size() / tokens);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    results[i].unmasked_tokens = count_unmasked(batch.targets.subspan(i * tokens, tokens));
+  }
+  const std::vector<PipelineAction> order =
+      assembly.evaluation_order(static_cast<std::int64_t>(results.size()));
+  std::vector<int> acquires;
+  for (const PipelineAction& action : order) {
+    for (const int unit : assembly.model->acquires_of(Transformer::Pass::kEvaluation, action.chunk)) {
+      acquires.push_back(unit);
+    }
+  }
+  assembly.sync->begin_evaluation(acquires);
+  EvaluationWork work(assembly, batch, results);
+  assembly.executor->run(order, work, Traffic::kEvaluation);
+  return results;
+}
+
 EvalResult evaluate_micro_batch(const Transformer& model, Context& ctx, BatchShape shape,
                                 const HostBatch& batch, const Tensor& tokens, const Tensor& targets) {
   const ArenaScope scope(ctx.saved);
-  Transformer::MicroBatch micro = load_micro_batch(ctx.stream, shape, batch, 0, tokens, targets);
-  model.evaluate(ctx, micro);
+  load(ctx.stream, batch.tokens, 0, tokens);
+  load(ctx.stream, batch.targets, 0, targets);
+  Transformer::MicroBatch micro;
+  micro.shape = shape;
+  micro.tokens = tokens;
+  micro.targets = targets;
+  model.evaluate(ctx, 0, micro, {}, {});
   return {.loss_sum = ops::sum(ctx.stream, micro.losses), .unmasked_tokens = count_unmasked(batch.targets)};
-}
-
-EvalResult eval_step(Assembly& assembly, const HostBatch& micro_batch) {
-  Context ctx = assembly.context();
-  assembly.sync->begin_evaluation();
-  return evaluate_micro_batch(*assembly.model, ctx, assembly.micro_batch_shape(), micro_batch, assembly.tokens,
-                              assembly.targets);
 }
 
 }  // namespace meshtrain

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "train/assembly.h"
 
@@ -39,10 +40,13 @@ struct EvalResult {
   std::int64_t unmasked_tokens = 0;
 };
 
-// Losses of one micro-batch in `batch`, which is copied to `tokens` and `targets` on the device; nothing
-// of the model changes.
+// Losses of the micro-batches in `batch`, one after the other; nothing of the model changes. With pipeline
+// stages a collective call of a pipeline's ranks, and the loss sums are those of the last stage, 0 on the
+// others.
+std::vector<EvalResult> eval_step(Assembly& assembly, const HostBatch& batch);
+
+// One micro-batch on a rank that has the whole model; `tokens` and `targets` are its place on the device.
 EvalResult evaluate_micro_batch(const Transformer& model, Context& ctx, BatchShape shape,
                                 const HostBatch& batch, const Tensor& tokens, const Tensor& targets);
-EvalResult eval_step(Assembly& assembly, const HostBatch& micro_batch);
 
 }  // namespace meshtrain

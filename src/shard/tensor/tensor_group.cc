@@ -23,7 +23,10 @@ TensorGroup::TensorGroup(Communicator& ranks, Communicator& background, CommQueu
             .sequence_parallel = sequence_parallel && ranks.size() > 1},
       ranks_(&ranks),
       background_(&background),
-      queue_(&queue) {}
+      queue_(&queue) {
+  check(ranks.rank() == background.rank() && ranks.size() == background.size(),
+        "both communicators of a tensor group are of the same ranks");
+}
 
 TensorGroup TensorGroup::counted_as(Traffic traffic) const {
   TensorGroup other = *this;
@@ -31,10 +34,35 @@ TensorGroup TensorGroup::counted_as(Traffic traffic) const {
   return other;
 }
 
+std::int64_t TensorGroup::outer_rows(std::int64_t tokens) const {
+  if (!part_.sequence_parallel) return tokens;
+  check(tokens % part_.ranks == 0, "sequence parallelism cuts tokens evenly");
+  return tokens / part_.ranks;
+}
+
+Tensor TensorGroup::own_rows(const Tensor& whole) const {
+  if (!part_.sequence_parallel) return whole;
+  const std::int64_t rows = outer_rows(whole.dim(0));
+  return whole.slice(0, rows * part_.rank, rows);
+}
+
+SharedRows TensorGroup::allocate(Arena& arena, DType dtype, std::int64_t tokens, std::int64_t n,
+                                 bool whole) const {
+  if (part_.sequence_parallel && !whole)
+    return {.own = arena.allocate(dtype, {outer_rows(tokens), n}), .whole = {}};
+  const Tensor all = arena.allocate(dtype, {tokens, n});
+  return {.own = own_rows(all), .whole = all};
+}
+
 Tensor TensorGroup::gather(const Tensor& x, Arena& arena) const {
-  if (!part_.sequence_parallel) return x;
-  const Tensor whole = arena.allocate(x.dtype(), {x.dim(0) * part_.ranks, x.dim(1)});
-  ranks_->all_gather(x, whole, traffic_);
+  return gather(SharedRows{.own = x, .whole = {}}, arena);
+}
+
+Tensor TensorGroup::gather(const SharedRows& x, Arena& arena) const {
+  if (!part_.sequence_parallel) return x.own;
+  const Tensor whole =
+      x.whole.defined() ? x.whole : arena.allocate(x.own.dtype(), {x.own.dim(0) * part_.ranks, x.own.dim(1)});
+  ranks_->all_gather(x.own, whole, traffic_);
   return whole;
 }
 
@@ -46,20 +74,34 @@ void TensorGroup::reduce(const Tensor& partial, const Tensor& out) const {
   reduce_rows(*ranks_, part_.sequence_parallel, partial, out, traffic_);
 }
 
-TensorGroup::Ticket TensorGroup::begin_gather(const Tensor& x, const Tensor& whole) const {
-  check(part_.sequence_parallel, "only rows that are cut are gathered");
-  return queue_->submit(
-      [ranks = background_, traffic = traffic_, x, whole](Stream&) { ranks->all_gather(x, whole, traffic); });
+Tensor TensorGroup::reduce(const Tensor& partial) const {
+  const Tensor own = own_rows(partial);
+  reduce(partial, own);
+  return own;
 }
 
-TensorGroup::Ticket TensorGroup::begin_reduce(const Tensor& partial, const Tensor& out) const {
-  check(!alone(), "a rank alone has nothing to reduce");
-  return queue_->submit([ranks = background_, cut = part_.sequence_parallel, traffic = traffic_, partial,
-                         out](Stream&) { reduce_rows(*ranks, cut, partial, out, traffic); });
+TensorGroup::Pending TensorGroup::begin_gather(const SharedRows& x, Arena& arena) const {
+  if (!part_.sequence_parallel) return {.result = x.own};
+  if (x.whole.defined()) return {.result = x.whole};
+  const Tensor whole = arena.allocate(x.own.dtype(), {x.own.dim(0) * part_.ranks, x.own.dim(1)});
+  return {.result = whole,
+          .ticket = queue_->submit([ranks = background_, traffic = traffic_, own = x.own, whole](Stream&) {
+            ranks->all_gather(own, whole, traffic);
+          })};
 }
 
-void TensorGroup::wait(Ticket ticket) const {
-  queue_->wait(ticket);
+TensorGroup::Pending TensorGroup::begin_reduce(const Tensor& partial) const {
+  const Tensor own = own_rows(partial);
+  if (alone()) return {.result = own};
+  return {
+      .result = own,
+      .ticket = queue_->submit([ranks = background_, cut = part_.sequence_parallel, traffic = traffic_, partial,
+                                own](Stream&) { reduce_rows(*ranks, cut, partial, own, traffic); })};
+}
+
+Tensor TensorGroup::wait(const Pending& pending) const {
+  if (pending.ticket > 0) queue_->wait(pending.ticket);
+  return pending.result;
 }
 
 void TensorGroup::gather_values(const Tensor& own, const Tensor& all) const {

@@ -27,6 +27,12 @@ struct TensorPart {
   bool sequence_parallel = false;  // false where there is one rank
 };
 
+// An activation in both layouts. Where the outer one is every token, both are one tensor.
+struct SharedRows {
+  Tensor own;    // outer [outer rows, n]
+  Tensor whole;  // inner [tokens, n]; undefined where it is gathered again when it is needed
+};
+
 class TensorGroup {
  public:
   // A rank alone: inner and outer are one, and nothing is communicated.
@@ -41,21 +47,33 @@ class TensorGroup {
   const TensorPart& part() const { return part_; }
   bool alone() const { return part_.ranks == 1; }
   // Rows of the outer layout; `tokens` must be a multiple of the ranks with sequence parallelism.
-  std::int64_t outer_rows(std::int64_t tokens) const {
-    return part_.sequence_parallel ? tokens / part_.ranks : tokens;
-  }
+  std::int64_t outer_rows(std::int64_t tokens) const;
+  // The rows of an inner tensor that the outer layout holds here.
+  Tensor own_rows(const Tensor& whole) const;
+
+  // Memory for an activation [tokens, n] whose own rows are about to be computed: with `whole` also for those
+  // of the others, the own ones in their place among them.
+  SharedRows allocate(Arena& arena, DType dtype, std::int64_t tokens, std::int64_t n, bool whole) const;
 
   // x [outer rows, n] → [tokens, n]: x itself, or gathered into `arena`. Contiguous.
   Tensor gather(const Tensor& x, Arena& arena) const;
+  // The same, into x.whole where there is one.
+  Tensor gather(const SharedRows& x, Arena& arena) const;
   // Sums partial [tokens, n] over ranks (fp32, rounded once) into out [outer rows, n], contiguous. `out` may be
-  // partial itself, or its rows of this rank with sequence parallelism.
+  // partial itself, or its rows of this rank with sequence parallelism. A rank alone: out is partial.
   void reduce(const Tensor& partial, const Tensor& out) const;
+  // In place: returns own_rows(partial).
+  Tensor reduce(const Tensor& partial) const;
 
-  // The same in the background. Operands are not touched before wait(), which returns when all is done.
-  using Ticket = CommQueue::Ticket;
-  Ticket begin_gather(const Tensor& x, const Tensor& whole) const;
-  Ticket begin_reduce(const Tensor& partial, const Tensor& out) const;
-  void wait(Ticket ticket) const;
+  // The same in the background: neither operand nor result are touched before wait(), which returns the result.
+  struct Pending {
+    Tensor result;
+    CommQueue::Ticket ticket = 0;  // 0: there was nothing to do
+  };
+  // x.whole where it was kept; else it is gathered again.
+  Pending begin_gather(const SharedRows& x, Arena& arena) const;
+  Pending begin_reduce(const Tensor& partial) const;
+  Tensor wait(const Pending& pending) const;
 
   // every rank's values in rank order: [n] → [ranks, n], flat.
   void gather_values(const Tensor& own, const Tensor& all) const;
