@@ -2,8 +2,16 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace meshtrain {
+
+// Of a clock that never goes back and starts anywhere (on Linux CLOCK_MONOTONIC, one for all processes).
+inline std::int64_t steady_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 class Stopwatch {
  public:

@@ -22,6 +22,8 @@ void add_train(CLI::App& app) {
       ->add_option("--stop-at-step", arguments->options.stop_at_step,
                    "Save and stop after this step; the schedule stays that of train.steps")
       ->check(whole_number(1));
+  command->add_flag("--trace", arguments->options.trace,
+                    "Write trace.json into the run folder: what each rank did when");
   add_rank_arguments(*command, arguments->ranks);
   command->callback([arguments] {
     install_stop_handler();

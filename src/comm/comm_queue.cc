@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/trace.h"
+
 namespace meshtrain {
 
 CommQueue::CommQueue(Device& device, bool background) : stream_(device, 1) {
@@ -19,7 +21,7 @@ CommQueue::~CommQueue() {
   thread_->join();
 }
 
-CommQueue::Ticket CommQueue::submit(Job job) {
+CommQueue::Ticket CommQueue::submit(Job job, const char* name) {
   if (!thread_) {
     job(stream_);
     done_ = ++submitted_;
@@ -28,7 +30,7 @@ CommQueue::Ticket CommQueue::submit(Job job) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
-    jobs_.push_back(std::move(job));
+    jobs_.push_back({.job = std::move(job), .name = name});
   }
   changed_.notify_all();
   return ++submitted_;
@@ -36,7 +38,12 @@ CommQueue::Ticket CommQueue::submit(Job job) {
 
 void CommQueue::wait(Ticket ticket) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return failure_ || done_ >= ticket; });
+  const auto ready = [&] { return failure_ || done_ >= ticket; };
+  if (waiter_ != nullptr && !ready()) {
+    const TraceSpan span(waiter_, TraceKind::kWait, "wait for {}", stream_.trace()->name());
+    changed_.wait(lock, ready);
+  }
+  changed_.wait(lock, ready);
   if (failure_) std::rethrow_exception(failure_);
 }
 
@@ -45,12 +52,13 @@ void CommQueue::run_jobs() {
   for (;;) {
     changed_.wait(lock, [&] { return ending_ || (!jobs_.empty() && !failure_); });
     if (ending_) return;
-    const Job job = std::move(jobs_.front());
+    const Named next = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
     std::exception_ptr failure;
     try {
-      job(stream_);
+      const TraceSpan span(stream_.trace(), TraceKind::kCommunication, "{}", next.name);
+      next.job(stream_);
     } catch (...) {
       failure = std::current_exception();
     }

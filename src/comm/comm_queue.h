@@ -29,20 +29,35 @@ class CommQueue {
   // Jobs count from 1.
   using Ticket = std::int64_t;
   using Job = std::function<void(Stream&)>;
-  Ticket submit(Job job);
+  // `name`: a literal, of the job's event in the trace.
+  Ticket submit(Job job, const char* name = "job");
   // Returns when this job and all before it are done. The first exception of a job is thrown here, by every
   // later wait and submit too; jobs behind it do not run.
   void wait(Ticket ticket);
   void wait_all() { wait(submitted_); }
 
+  // Whether jobs run beside the thread that submits them.
+  bool in_background() const { return thread_.has_value(); }
+  // Jobs show on the track `jobs`, and on `waiter` when the thread that submits them waits for them; null: not
+  // at all. Jobs that do not run in the background have no events of their own. Only while no job is under way.
+  void set_trace(TraceTrack* jobs, TraceTrack* waiter) {
+    stream_.set_trace(jobs);
+    waiter_ = waiter;
+  }
+
  private:
+  struct Named {
+    Job job;
+    const char* name;
+  };
   void run_jobs();
 
   Stream stream_;
+  TraceTrack* waiter_ = nullptr;
   std::int64_t submitted_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> jobs_;
+  std::deque<Named> jobs_;
   std::int64_t done_ = 0;
   bool ending_ = false;
   std::exception_ptr failure_;

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/trace.h"
 #include "comm/ring_bytes.h"
 
 namespace meshtrain {
@@ -15,6 +16,16 @@ void check_flat(const Tensor& t, std::string_view what) {
 
 std::int64_t sum_of(std::span<const std::int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+// "6.3 MB".
+std::string payload_text(std::int64_t bytes) {
+  constexpr std::array<std::string_view, 4> kUnits = {"kB", "MB", "GB", "TB"};
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes) / 1e3;
+  std::size_t unit = 0;
+  for (; value >= 999.95 && unit + 1 < kUnits.size(); ++unit) value /= 1e3;
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 }  // namespace
@@ -65,8 +76,15 @@ void Communicator::count(Traffic traffic, std::int64_t bytes) {
   ++stats_.calls[static_cast<std::size_t>(traffic)];
 }
 
+// The event of a call with a payload of so many bytes.
+TraceSpan Communicator::traced(CommOp op, std::int64_t bytes) const {
+  if (trace_ == nullptr) return {};
+  return {trace_, TraceKind::kCommunication, "{} {} {}", name_of(op), name_, payload_text(bytes)};
+}
+
 void Communicator::barrier() {
   count(Traffic::kControl, 0);
+  const TraceSpan span = traced(CommOp::kBarrier, 0);
   do_barrier({.op = CommOp::kBarrier});
 }
 
@@ -76,6 +94,7 @@ void Communicator::broadcast(const Tensor& data, int root, Traffic traffic) {
   // Along a ring every rank but the last passes the payload on.
   const bool last = (rank_ + 1) % size() == root;
   count(traffic, last ? 0 : data.bytes());
+  const TraceSpan span = traced(CommOp::kBroadcast, data.bytes());
   do_broadcast({.op = CommOp::kBroadcast, .dtype = data.dtype(), .root = root, .count = data.numel()}, data);
 }
 
@@ -84,6 +103,7 @@ void Communicator::all_reduce(const Tensor& in, const Tensor& out, ReduceOp op, 
   check_flat(out, "all-reduce takes contiguous tensors");
   check(in.numel() == out.numel() && in.dtype() == out.dtype(), "all-reduce of unlike tensors");
   count(traffic, ring_all_reduce_bytes(in.bytes(), size()));
+  const TraceSpan span = traced(CommOp::kAllReduce, in.bytes());
   do_all_reduce({.op = CommOp::kAllReduce, .dtype = in.dtype(), .reduce = op, .count = in.numel()}, in, out);
 }
 
@@ -92,6 +112,7 @@ void Communicator::reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp 
   check_flat(out, "reduce-scatter takes contiguous tensors");
   check(in.numel() == out.numel() * size() && in.dtype() == out.dtype(), "reduce-scatter of unlike tensors");
   count(traffic, ring_reduce_scatter_bytes(in.bytes(), size()));
+  const TraceSpan span = traced(CommOp::kReduceScatter, in.bytes());
   do_reduce_scatter({.op = CommOp::kReduceScatter, .dtype = in.dtype(), .reduce = op, .count = out.numel()}, in,
                     out);
 }
@@ -101,6 +122,7 @@ void Communicator::all_gather(const Tensor& in, const Tensor& out, Traffic traff
   check_flat(out, "all-gather takes contiguous tensors");
   check(out.numel() == in.numel() * size() && in.dtype() == out.dtype(), "all-gather of unlike tensors");
   count(traffic, ring_all_gather_bytes(out.bytes(), size()));
+  const TraceSpan span = traced(CommOp::kAllGather, out.bytes());
   do_all_gather({.op = CommOp::kAllGather, .dtype = in.dtype(), .count = in.numel()}, in, out);
 }
 
@@ -117,6 +139,7 @@ void Communicator::all_to_all(const Tensor& in, std::span<const std::int64_t> se
   const auto self = static_cast<std::size_t>(rank_);
   check(send_counts[self] == receive_counts[self], "all-to-all keeps what it sends to itself");
   count(traffic, (in.numel() - send_counts[self]) * size_of(in.dtype()));
+  const TraceSpan span = traced(CommOp::kAllToAll, in.bytes());
   do_all_to_all({.op = CommOp::kAllToAll, .dtype = in.dtype()}, in, send_counts, out, receive_counts);
 }
 
@@ -129,8 +152,11 @@ void Communicator::exchange(std::span<const Transfer> sends, std::span<const Tra
       check(transfer.peer >= 0 && transfer.peer < size(), "exchange with a rank outside the group");
     }
   }
+  std::int64_t received = 0;
   for (const Transfer& send : sends) bytes += send.peer == rank_ ? 0 : send.data.bytes();
+  for (const Transfer& receive : receives) received += receive.peer == rank_ ? 0 : receive.data.bytes();
   count(traffic, bytes);
+  const TraceSpan span = traced(CommOp::kExchange, std::max(bytes, received));
   do_exchange(sends, receives);
 }
 

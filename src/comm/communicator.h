@@ -34,6 +34,9 @@
 
 namespace meshtrain {
 
+class TraceSpan;
+class TraceTrack;
+
 class CommError : public RunError {
  public:
   using RunError::RunError;
@@ -109,6 +112,10 @@ class Communicator {
   const std::vector<int>& ranks() const { return ranks_; }
   const CommStats& stats() const { return stats_; }
 
+  // Calls show on this track, that of the thread which makes them; null: nowhere. Not during a call. A group of
+  // one rank communicates nothing, and shows none.
+  void set_trace(TraceTrack* track) { trace_ = size() > 1 ? track : nullptr; }
+
   // Returns when every rank has called it.
   void barrier();
   // root's data to all.
@@ -141,11 +148,13 @@ class Communicator {
 
  private:
   void count(Traffic traffic, std::int64_t bytes);
+  TraceSpan traced(CommOp op, std::int64_t bytes) const;
 
   std::string name_;
   std::vector<int> ranks_;
   int rank_;
   CommStats stats_;
+  TraceTrack* trace_ = nullptr;
 };
 
 }  // namespace meshtrain

@@ -11,6 +11,8 @@
 
 namespace meshtrain {
 
+class TraceTrack;
+
 // What one operation costs. `flops` are those of matrix products and attention by the field's
 // convention (2 per multiply-add, causal attention counted at half); `bytes` are the operands
 // read and written once.
@@ -40,11 +42,16 @@ class Stream {
   // Since the stream was made.
   OpCost total() const { return total_; }
 
+  // Where the thread that queues says what it does; null: nowhere. The track outlives its use.
+  void set_trace(TraceTrack* track) { trace_ = track; }
+  TraceTrack* trace() const { return trace_; }
+
  private:
   Device* device_;
   int threads_;
   std::unique_ptr<ThreadPool> pool_;
   OpCost total_;
+  TraceTrack* trace_ = nullptr;
 };
 
 }  // namespace meshtrain

@@ -1,5 +1,6 @@
-// Gradients of parameters that several tensor-parallel ranks hold, each having seen a part: norms under sequence
-// parallelism, key and value heads that are fewer than ranks. The sum over the copies keeps them equal.
+// Gradients of parameters that several tensor-parallel ranks hold, each having seen a part: norms under
+// sequence parallelism, key and value heads that are fewer than ranks. The sum over the copies keeps them
+// equal.
 #pragma once
 
 #include <vector>

@@ -34,8 +34,8 @@ struct GradSyncOptions {
   int zero = 0;
   Reduction reduction = Reduction::kFast;
   std::int64_t micro_steps = 1;
-  std::int64_t bucket_bytes = 0;                // stages 0 and 1 reduce when so many bytes of gradients are ready
-  int prefetch = 1;                             // stage 3: units gathered ahead of use
+  std::int64_t bucket_bytes = 0;  // stages 0 and 1 reduce when so many bytes of gradients are ready
+  int prefetch = 1;               // stage 3: units gathered ahead of use
   std::optional<std::int64_t> transient_bytes;  // of the pool; nothing: measure (simulated device)
 };
 

@@ -21,8 +21,8 @@ class LeafTree {
  public:
   // Units of so many fp32 elements, multiples of the ranks. `top`: where the highest level of a unit lies
   // [elements / K], which is then where results are; without it the tree has memory for that too.
-  LeafTree(Device& device, std::vector<std::int64_t> unit_elements, Communicator& ranks, std::int64_t micro_steps,
-           std::function<Tensor(int unit)> top = nullptr);
+  LeafTree(Device& device, std::vector<std::int64_t> unit_elements, Communicator& ranks,
+           std::int64_t micro_steps, std::function<Tensor(int unit)> top = nullptr);
 
   // Adds micro-step `step`'s gradients of all of a unit, on every rank; steps come in order.
   void add(Stream& stream, int unit, const Tensor& gradients, std::int64_t step);

@@ -61,7 +61,8 @@ void ShardedGradients::submit(int unit, const Tensor& whole, std::int64_t step) 
   Tensor part;  // the sum over ranks, before it is added to those of earlier micro-steps
   if (!tree_ && step > 0) part = pool_.allocate(whole.dtype(), parts_.store.owned_elements(unit));
   const CommQueue::Ticket ticket = parts_.queue.submit(
-      [this, unit, whole, part, step](Stream& stream) { reduce(stream, unit, whole, part, step); });
+      [this, unit, whole, part, step](Stream& stream) { reduce(stream, unit, whole, part, step); },
+      "reduce gradients");
   reducing_ = {.ticket = ticket, .whole = whole, .part = part};
 }
 
@@ -89,9 +90,11 @@ void ShardedGradients::finish() {
     submit(parts_.tied.owner_unit, std::exchange(late_, {}), micro_steps_ - 1);
     wait_for_reducing();
   } else if (tree_ && parts_.tied.is_owner()) {
-    parts_.queue.submit([this, unit = parts_.tied.owner_unit](Stream& stream) {
-      tied.add_part(stream, unit, parts_.store.owned_gradients(unit));
-    });
+    parts_.queue.submit(
+        [this, unit = parts_.tied.owner_unit](Stream& stream) {
+          tied.add_part(stream, unit, parts_.store.owned_gradients(unit));
+        },
+        "add tied gradients");
   }
   parts_.queue.wait_all();
 }

@@ -30,9 +30,8 @@ TiedGradients::TiedGradients(const GradSyncParts& parts, const GradSyncOptions& 
     : parts_(parts), micro_steps_(options.micro_steps) {
   const bool tree = options.reduction == Reduction::kTree;
   if (head_here() && tree) {
-    tree_.emplace(parts.device,
-                  std::vector{unit_elements(parts.store, parts.store.tied_uses().front().owner)}, parts.ranks,
-                  micro_steps_);
+    tree_.emplace(parts.device, std::vector{unit_elements(parts.store, parts.store.tied_uses().front().owner)},
+                  parts.ranks, micro_steps_);
   }
   if (!parts.tied.is_owner()) return;
   const std::int64_t elements = unit_elements(parts.store, parts.tied.owner_unit);
@@ -51,7 +50,8 @@ void TiedGradients::end() {
   const std::int64_t step = steps_++;
   if (!tree_) return;
   reading_ = parts_.queue.submit(
-      [this, step](Stream& stream) { tree_->add(stream, 0, parts_.store.tied_gradients(0), step); });
+      [this, step](Stream& stream) { tree_->add(stream, 0, parts_.store.tied_gradients(0), step); },
+      "reduce tied gradients");
 }
 
 void TiedGradients::receive(const Tensor& to) const {
@@ -80,21 +80,27 @@ void TiedGradients::add_part(Stream& stream, int unit, const Tensor& part) const
 
 void TiedGradients::finish() {
   if (!parts_.tied.is_copy()) return;
-  parts_.queue.submit([this](Stream& stream) {
-    send(*parts_.tied.stages, kFirstStage, tree_ ? tree_->finish(stream, 0) : parts_.store.tied_gradients(0),
-         Traffic::kPipeline);
-  });
+  parts_.queue.submit(
+      [this](Stream& stream) {
+        send(*parts_.tied.stages, kFirstStage,
+             tree_ ? tree_->finish(stream, 0) : parts_.store.tied_gradients(0), Traffic::kPipeline);
+      },
+      "send tied gradients");
 }
 
 void TiedWeights::pass_on(int unit, Traffic traffic) {
   if (parts_.tied.is_owner() && unit == parts_.tied.owner_unit) {
-    parts_.queue.submit([this, unit, traffic](Stream&) {
-      send(*parts_.tied.stages, kLastStage, parts_.store.owned_weights(unit), traffic);
-    });
+    parts_.queue.submit(
+        [this, unit, traffic](Stream&) {
+          send(*parts_.tied.stages, kLastStage, parts_.store.owned_weights(unit), traffic);
+        },
+        "send tied weights");
   } else if (parts_.tied.is_copy() && unit == parts_.tied.copy_unit) {
-    arrival_ = parts_.queue.submit([this, unit, traffic](Stream&) {
-      receive_from(*parts_.tied.stages, kFirstStage, parts_.store.owned_weights(unit), traffic);
-    });
+    arrival_ = parts_.queue.submit(
+        [this, unit, traffic](Stream&) {
+          receive_from(*parts_.tied.stages, kFirstStage, parts_.store.owned_weights(unit), traffic);
+        },
+        "receive tied weights");
   }
 }
 

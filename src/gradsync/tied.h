@@ -1,10 +1,10 @@
 // A head that shares the embedding's table. Its gradient has a buffer of its own, laid out as the embedding's
-// unit; where the head lies on the last pipeline stage and the embedding on the first, that stage keeps a copy of
-// the unit's weights, which the first one trains: gradients go there once a step, weights come back.
+// unit; where the head lies on the last pipeline stage and the embedding on the first, that stage keeps a copy
+// of the unit's weights, which the first one trains: gradients go there once a step, weights come back.
 //
 // Fast: the head's gradient adds up over a rank's micro-steps, and is added to the embedding's of the last one
-// before it is reduced over ranks. Tree: the head's gradients have a tree of their own, whose result is added to
-// the embedding's. Either is the same sum on any number of stages.
+// before it is reduced over ranks. Tree: the head's gradients have a tree of their own, whose result is added
+// to the embedding's. Either is the same sum on any number of stages.
 #pragma once
 
 #include <optional>

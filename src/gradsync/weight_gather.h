@@ -16,9 +16,11 @@ class WeightGather {
 
   void publish(int unit, Traffic traffic) {
     copies_.pass_on(unit, traffic);
-    ticket(unit) = parts_.queue.submit([this, unit, traffic](Stream&) {
-      parts_.ranks.all_gather(parts_.store.owned_weights(unit), parts_.store.unit_weights(unit), traffic);
-    });
+    ticket(unit) = parts_.queue.submit(
+        [this, unit, traffic](Stream&) {
+          parts_.ranks.all_gather(parts_.store.owned_weights(unit), parts_.store.unit_weights(unit), traffic);
+        },
+        "gather weights");
   }
   void wait(int unit) { parts_.queue.wait(ticket(unit)); }
 

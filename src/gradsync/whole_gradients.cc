@@ -39,12 +39,14 @@ void WholeGradients::end(int unit) {
     if (last && !tied.arrives_late(unit)) end_fast(unit);
     return;
   }
-  leaves_[static_cast<std::size_t>(unit)] = parts_.queue.submit([this, unit, last, step](Stream& stream) {
-    const Tensor gradients = parts_.store.unit_gradients(unit);
-    parts_.copies.add(stream, unit, gradients);
-    tree_->add(stream, unit, gradients, step);
-    if (last && !tied.arrives_late(unit)) finish_tree(stream, unit);
-  });
+  leaves_[static_cast<std::size_t>(unit)] = parts_.queue.submit(
+      [this, unit, last, step](Stream& stream) {
+        const Tensor gradients = parts_.store.unit_gradients(unit);
+        parts_.copies.add(stream, unit, gradients);
+        tree_->add(stream, unit, gradients, step);
+        if (last && !tied.arrives_late(unit)) finish_tree(stream, unit);
+      },
+      "reduce gradients");
 }
 
 void WholeGradients::end_fast(int unit) {
@@ -60,25 +62,29 @@ void WholeGradients::finish_tree(Stream& stream, int unit) {
 }
 
 void WholeGradients::submit_bucket() {
-  parts_.queue.submit([this, units = bucket_.take()](Stream& stream) {
-    for (const int unit : units) parts_.copies.add(stream, unit, parts_.store.unit_gradients(unit));
-    reduction_.reduce(units);
-  });
+  parts_.queue.submit(
+      [this, units = bucket_.take()](Stream& stream) {
+        for (const int unit : units) parts_.copies.add(stream, unit, parts_.store.unit_gradients(unit));
+        reduction_.reduce(units);
+      },
+      "reduce gradients");
 }
 
 void WholeGradients::finish() {
   if (!bucket_.empty()) submit_bucket();
   tied.finish();
   if (parts_.tied.is_owner()) {
-    parts_.queue.submit([this, unit = parts_.tied.owner_unit](Stream& stream) {
-      if (tree_) {
-        finish_tree(stream, unit);
-        return;
-      }
-      tied.add(stream, unit, parts_.store.unit_gradients(unit));
-      parts_.copies.add(stream, unit, parts_.store.unit_gradients(unit));
-      reduction_.reduce({unit});
-    });
+    parts_.queue.submit(
+        [this, unit = parts_.tied.owner_unit](Stream& stream) {
+          if (tree_) {
+            finish_tree(stream, unit);
+            return;
+          }
+          tied.add(stream, unit, parts_.store.unit_gradients(unit));
+          parts_.copies.add(stream, unit, parts_.store.unit_gradients(unit));
+          reduction_.reduce({unit});
+        },
+        "reduce tied gradients");
   }
   parts_.queue.wait_all();
 }

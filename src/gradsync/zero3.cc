@@ -80,9 +80,11 @@ class Zero3 final : public GradSync {
     ParamStore& store = parts_.store;
     g.weights = pool_.allocate(store.compute_dtype(), store.units()[static_cast<std::size_t>(unit)].elements);
     store.place_weights(unit, g.weights);
-    g.ticket = parts_.queue.submit([this, unit, whole = g.weights, traffic = traffic_](Stream&) {
-      parts_.ranks.all_gather(parts_.store.owned_weights(unit), whole, traffic);
-    });
+    g.ticket = parts_.queue.submit(
+        [this, unit, whole = g.weights, traffic = traffic_](Stream&) {
+          parts_.ranks.all_gather(parts_.store.owned_weights(unit), whole, traffic);
+        },
+        "gather weights");
   }
 
   // The units after this one that are not there yet. One that is still held for an earlier use is freed and

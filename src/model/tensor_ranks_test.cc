@@ -323,7 +323,13 @@ BlockCost cost_of_block(const ModelSpec& spec, BatchShape shape, int ranks, bool
   Arena saved = Arena::measuring("saved");
   Arena work = Arena::measuring("work");
   UnitHooks units;
-  Context ctx{.stream = stream, .saved = saved, .work = work, .kept = work, .units = units, .tensor = tensor};
+  Context ctx{.stream = stream,
+              .saved = saved,
+              .work = work,
+              .kept = work,
+              .recomputed = saved,
+              .units = units,
+              .tensor = tensor};
   Arena residual = Arena::measuring("residual");
   const auto rows = [&] {
     return residual.allocate(DType::kBF16, {tensor.outer_rows(shape.tokens()), spec.hidden});
@@ -384,66 +390,6 @@ TEST(TensorRanks, BlocksKeepWhatIsPublished) {
     EXPECT_EQ(input / ranks + cost_of_block(spec, shape, ranks, true, false).saved_bytes,
               (34 - 2 - 2) * sbh / ranks + stats / ranks);
   }
-}
-
-// Rank 3 of 4 has query heads 9 … 11 of 12 and the second of two key heads, as rank 2 has.
-TEST(TensorRanks, SlicesAndCopiesAreDeclared) {
-  ModelSpec spec = small(Architecture::kGpt2, 2);
-  spec.qk_norm = true;
-  for (const bool sequence_parallel : {false, true}) {
-    ParamStore store;
-    store.begin_unit("unit");
-    const TensorPart part = {.ranks = 4, .rank = 3, .sequence_parallel = sequence_parallel};
-    Block(spec, store, "", {}, part);
-    store.declare(vocabulary_matrix(spec, "embed", part));
-    const ParamCopies alone = {};
-    const ParamCopies pair = {.ranks = 2, .first = false, .partial = true};
-    const ParamCopies of_rows = {.ranks = 4, .first = false, .partial = sequence_parallel};
-    const ParamCopies of_heads = {.ranks = 4, .first = false, .partial = true};
-    const std::map<std::string, ParamDecl> expected = {
-        {"attn.q.weight", {.shape = {12, 20}, .slice = {{48, 20}, 0, 36}, .copies = alone}},
-        {"attn.k.weight", {.shape = {4, 20}, .slice = {{8, 20}, 0, 4}, .copies = pair}},
-        {"attn.v.weight", {.shape = {4, 20}, .slice = {{8, 20}, 0, 4}, .copies = pair}},
-        {"attn.q.bias", {.shape = {12}, .slice = {{48}, 0, 36}, .copies = alone}},
-        {"attn.k.bias", {.shape = {4}, .slice = {{8}, 0, 4}, .copies = pair}},
-        {"attn.v.bias", {.shape = {4}, .slice = {{8}, 0, 4}, .copies = pair}},
-        {"attn.q_norm.weight", {.shape = {4}, .copies = of_heads}},
-        {"attn.k_norm.weight", {.shape = {4}, .copies = of_heads}},
-        {"attn.o.weight", {.shape = {20, 12}, .slice = {{20, 48}, 1, 36}, .copies = alone}},
-        {"attn.o.bias", {.shape = {20}, .copies = of_rows}},
-        {"norm1.weight", {.shape = {20}, .copies = of_rows}},
-        {"norm1.bias", {.shape = {20}, .copies = of_rows}},
-        {"norm2.weight", {.shape = {20}, .copies = of_rows}},
-        {"norm2.bias", {.shape = {20}, .copies = of_rows}},
-        {"mlp.up.weight", {.shape = {15, 20}, .slice = {{60, 20}, 0, 45}, .copies = alone}},
-        {"mlp.up.bias", {.shape = {15}, .slice = {{60}, 0, 45}, .copies = alone}},
-        {"mlp.down.weight", {.shape = {20, 15}, .slice = {{20, 60}, 1, 45}, .copies = alone}},
-        {"mlp.down.bias", {.shape = {20}, .copies = of_rows}},
-        {"embed", {.shape = {25, 20}, .slice = {{97, 20}, 0, 75}, .copies = alone}},
-    };
-    EXPECT_EQ(store.params().size(), expected.size());
-    for (const Param& param : store.params()) {
-      ASSERT_TRUE(expected.contains(param.decl.name)) << param.decl.name;
-      const ParamDecl& decl = expected.at(param.decl.name);
-      EXPECT_EQ(param.decl.shape, decl.shape) << param.decl.name;
-      EXPECT_EQ(param.decl.slice, decl.slice) << param.decl.name;
-      EXPECT_EQ(param.decl.copies, decl.copies) << param.decl.name;
-    }
-  }
-}
-
-TEST(TensorRanks, WhatCannotBeCutIsRefused) {
-  const auto declare = [](const ModelSpec& spec, int ranks) {
-    ParamStore store;
-    store.begin_unit("unit");
-    Block(spec, store, "", {}, {.ranks = ranks});
-  };
-  declare(small(Architecture::kGpt2, 12), 4);
-  EXPECT_THROW(declare(small(Architecture::kGpt2, 12), 5), std::logic_error);  // heads
-  EXPECT_THROW(declare(small(Architecture::kLlama, 4), 6), std::logic_error);  // key and value heads
-  ModelSpec spec = small(Architecture::kLlama, 12);
-  spec.ffn_hidden = 62;
-  EXPECT_THROW(declare(spec, 4), std::logic_error);
 }
 
 }  // namespace

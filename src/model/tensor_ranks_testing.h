@@ -79,8 +79,13 @@ class LayerRank {
 
   Context context() { return context(work); }
   Context context(Arena& kept_arena) {
-    return {
-        .stream = stream, .saved = saved, .work = work, .kept = kept_arena, .units = units, .tensor = tensor};
+    return {.stream = stream,
+            .saved = saved,
+            .work = work,
+            .kept = kept_arena,
+            .recomputed = saved,
+            .units = units,
+            .tensor = tensor};
   }
 
   // This rank's rows of a random [tokens, n].

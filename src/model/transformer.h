@@ -37,7 +37,8 @@ struct TransformerOptions {
 
 class Transformer {
  public:
-  // One micro-batch in one piece, between its forward and its backward pass. Tensors lie in the context's arenas.
+  // One micro-batch in one piece, between its forward and its backward pass. Tensors lie in the context's
+  // arenas.
   struct MicroBatch {
     BatchShape shape;
     Tensor tokens;   // int32 [tokens]: read by a piece with the embedding, in both passes
@@ -53,8 +54,9 @@ class Transformer {
   };
 
   // Declares the parameters of the pieces. The rotary table, if any, is allocated on `device`; upload_tables
-  // fills it. Units of the store are the embedding, the blocks and the head of each piece, in this order; a head
-  // that shares the table of an embedding which lies elsewhere has a copy of the embedding's unit at the end.
+  // fills it. Units of the store are the embedding, the blocks and the head of each piece, in this order; a
+  // head that shares the table of an embedding which lies elsewhere has a copy of the embedding's unit at the
+  // end.
   Transformer(const ModelSpec& spec, ParamStore& store, Device& device, const TransformerOptions& options);
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
@@ -68,8 +70,8 @@ class Transformer {
   enum class Pass : std::uint8_t { kForward, kBackward, kBackwardWeight, kEvaluation };
   std::vector<int> acquires_of(Pass pass, int piece) const;
 
-  // Activations between pieces are [rows, hidden] of the compute type, in the outer layout. `in` is not read by a
-  // piece with the embedding, `out` not written by one with the head.
+  // Activations between pieces are [rows, hidden] of the compute type, in the outer layout. `in` is not read by
+  // a piece with the embedding, `out` not written by one with the head.
   void forward(Context& ctx, int piece, MicroBatch& batch, const Tensor& in, const Tensor& out);
   // From d_out, the gradient of forward's `out`, or from the losses, times loss_scale; leaves that of `in` in
   // d_in. Weight gradients too, unless they are apart.
@@ -119,8 +121,8 @@ class Transformer {
   void acquire_head(Context& ctx, const Piece& piece) const;
   void release_head(Context& ctx, const Piece& piece) const;
   void backward_head(Context& ctx, const Piece& piece, MicroBatch& batch, float loss_scale, const Tensor& dout);
-  void backward_block(Context& ctx, const Piece& piece, MicroBatch& batch, std::size_t block, const Tensor& dout,
-                      const Tensor& dx);
+  void backward_block(Context& ctx, const Piece& piece, MicroBatch& batch, std::size_t block,
+                      const Tensor& dout, const Tensor& dx);
   void backward_embedding(Context& ctx, const Piece& piece, const MicroBatch& batch, const Tensor& dout);
   Tensor embed(Context& ctx, const Piece& piece, BatchShape shape, const Tensor& tokens,
                std::int64_t first_position) const;

@@ -32,10 +32,12 @@ class PipelineLink {
   }
   void send(Traffic traffic) {
     Slot& slot = slots_[next_++ % slots_.size()];
-    slot.ticket = queue_.submit([this, data = slot.data, traffic](Stream&) {
-      const Transfer message = {.peer = peer_, .data = data};
-      ranks_->exchange({&message, 1}, {}, traffic);
-    });
+    slot.ticket = queue_.submit(
+        [this, data = slot.data, traffic](Stream&) {
+          const Transfer message = {.peer = peer_, .data = data};
+          ranks_->exchange({&message, 1}, {}, traffic);
+        },
+        "send");
   }
 
   // --- Receiving. ---
@@ -58,6 +60,10 @@ class PipelineLink {
   }
 
   void settle() { queue_.wait_all(); }
+  void set_trace(TraceTrack* own, TraceTrack* compute) {
+    queue_.set_trace(own, compute);
+    ranks_->set_trace(own);
+  }
   const CommStats& sent() const { return ranks_->stats(); }
 
  private:
@@ -70,10 +76,12 @@ class PipelineLink {
     if (left_ == 0) return;
     --left_;
     Slot& slot = slots_[asked_++ % slots_.size()];
-    slot.ticket = queue_.submit([this, data = slot.data](Stream&) {
-      const Transfer message = {.peer = peer_, .data = data};
-      ranks_->exchange({}, {&message, 1});
-    });
+    slot.ticket = queue_.submit(
+        [this, data = slot.data](Stream&) {
+          const Transfer message = {.peer = peer_, .data = data};
+          ranks_->exchange({}, {&message, 1});
+        },
+        "receive");
   }
 
   std::unique_ptr<Communicator> ranks_;
@@ -155,6 +163,16 @@ void PipelineExecutor::settle() {
        {activations_in_.get(), activations_out_.get(), gradients_in_.get(), gradients_out_.get()}) {
     if (link != nullptr) link->settle();
   }
+}
+
+void PipelineExecutor::set_trace(Trace* trace, TraceTrack* compute) {
+  const auto show = [&](PipelineLink* link, const char* name) {
+    if (link != nullptr) link->set_trace(trace == nullptr ? nullptr : &trace->track(name), compute);
+  };
+  show(activations_in_.get(), "pp activations in");
+  show(activations_out_.get(), "pp activations out");
+  show(gradients_in_.get(), "pp gradients in");
+  show(gradients_out_.get(), "pp gradients out");
 }
 
 CommStats PipelineExecutor::sent() const {

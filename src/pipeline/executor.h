@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/trace.h"
 #include "comm/comm_queue.h"
 #include "comm/world.h"
 #include "device/device.h"
@@ -50,6 +51,8 @@ class PipelineExecutor {
   // Returns when nothing is on its way.
   void settle();
   CommStats sent() const;
+  // Each direction has a track of its own, and `compute` shows waiting for it. Null: no more.
+  void set_trace(Trace* trace, TraceTrack* compute);
 
  private:
   bool is_first(int chunk) const { return stage_ == 0 && chunk == 0; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/trace.h"
 #include "comm/engines.h"
 #include "telemetry/units.h"
 #include "train/mesh_layout.h"
@@ -270,6 +271,21 @@ std::int64_t Assembly::checkpoint_copy_bytes() const {
                                 : 0;
   return copy +
          WholeState::buffer_bytes(MeshLayout(config_), params.sharding().parts, optimizer_buffers_.size());
+}
+
+void Assembly::set_trace(Trace* trace) {
+  settle();
+  TraceTrack* const compute = trace == nullptr ? nullptr : &trace->track("compute");
+  const auto track_of = [&](const CommQueue& queue, const char* name) {
+    return trace != nullptr && queue.in_background() ? &trace->track(name) : compute;
+  };
+  TraceTrack* const layers = track_of(layer_queue_, "tp communication");
+  TraceTrack* const gradients = track_of(queue_, "dp communication");
+  stream.set_trace(compute);
+  layer_queue_.set_trace(layers, compute);
+  queue_.set_trace(gradients, compute);
+  groups.set_trace(compute, layers, gradients);
+  executor->set_trace(trace, compute);
 }
 
 MemoryUse Assembly::planned_memory() const {

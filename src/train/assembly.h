@@ -47,6 +47,8 @@ ArenaSizes plan_memory(const Config& config, const Device& device, const World& 
 const PipelineSchedule& schedule_of(const Config& config);
 PipelineShape pipeline_of(const Config& config);
 
+class Trace;
+
 class Assembly {
  public:
   // config.model.vocab must be known, and world have the mesh's ranks; a collective call. Without sizes the
@@ -101,6 +103,10 @@ class Assembly {
   MemoryUse peak_memory() const;
   // Returns when no communication is under way any more.
   void settle();
+  // What is done from here on is recorded: "compute" is the thread that trains, and each queue that works
+  // beside it has a track of its own. Null: no more. Waits until everything is settled. The trace outlives its
+  // use.
+  void set_trace(Trace* trace);
   // What this rank sent so far, once it is settled.
   CommStats sent() const { return groups.sent() + executor->sent(); }
 

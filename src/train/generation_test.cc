@@ -81,7 +81,7 @@ class WholeForward {
   WholeForward(const ModelSpec& spec, DType compute)
       : device_(make_cpu_device()),
         stream_(*device_, 2),
-        model_(spec, params_, *device_, compute, kWindow, RecomputePolicy::kNone),
+        model_(spec, params_, *device_, {.compute = compute, .positions = kWindow}),
         saved_(*device_, MemoryCategory::kActivations, "activations", 16 << 20),
         work_(*device_, MemoryCategory::kWorkspace, "workspace", 16 << 20) {
     params_.allocate(*device_, {.compute = compute, .training = false});

@@ -105,6 +105,14 @@ RankGroups::RankGroups(const Config& config, World& world)
   }
 }
 
+void RankGroups::set_trace(TraceTrack* compute, TraceTrack* layers, TraceTrack* gradients) {
+  for (Communicator* group : {control.get(), replicas.get(), tensor.get()}) group->set_trace(compute);
+  tensor_background->set_trace(layers);
+  for (Communicator* group : {dp.get(), copies.get(), head_copies.get(), tied.get()}) {
+    if (group != nullptr) group->set_trace(gradients);
+  }
+}
+
 CommStats RankGroups::sent() const {
   CommStats total;
   for (const Communicator* group : {control.get(), replicas.get(), tensor.get(), tensor_background.get(),

@@ -10,6 +10,8 @@
 
 namespace meshtrain {
 
+class TraceTrack;
+
 // Ranks that [mesh] asks for: the product of its sizes. 0: mesh.dp leaves it open.
 std::int64_t ranks_of(const MeshConfig& mesh);
 // The fewest that it can do with: with a mesh.dp of 1 where that is open.
@@ -29,6 +31,8 @@ struct RankGroups {
   // Place of this rank along an axis ("tp", "dp", "pp").
   std::int64_t place(std::string_view axis) const { return mesh.coordinate(axis); }
   CommStats sent() const;
+  // Tracks of the training thread and of the two queues; null: none.
+  void set_trace(TraceTrack* compute, TraceTrack* layers, TraceTrack* gradients);
 
   DeviceMesh mesh;
   // --- By the training thread. ---

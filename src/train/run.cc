@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/stopwatch.h"
+#include "base/trace.h"
 #include "comm/agreement.h"
 #include "data/tokenizer.h"
 #include "model/flops.h"
@@ -18,6 +20,7 @@
 #include "train/run_data.h"
 #include "train/run_output.h"
 #include "train/run_summary.h"
+#include "train/run_trace.h"
 #include "train/step.h"
 #include "train/vocabulary.h"
 
@@ -27,11 +30,14 @@ namespace {
 // One rank's part of a run. All ranks go through it together; what is written is up to the one that leads.
 class Run {
  public:
-  Run(const Config& config, const Tokenizer& tokenizer, const RunOptions& options, World& world)
+  // `trace` outlives it; null: none.
+  Run(const Config& config, const Tokenizer& tokenizer, const RunOptions& options, World& world,
+      RunTrace* trace)
       : config_(config),
         tokenizer_(tokenizer),
         options_(options),
         world_(world),
+        trace_(trace),
         data_(config, tokenizer),
         device_(world.make_device()),
         assembly_(config, *device_, world, plan_memory(config, *device_, world)),
@@ -42,6 +48,7 @@ class Run {
     peak_tflops_ = config_.machine.peak_tflops;
     if (peak_tflops_ < 0.0) peak_tflops_ = sum_of_ranks(control_, peak_of_this_rank(), Traffic::kOther);
     if (output_) output_->begin(peak_tflops_);
+    if (trace_ != nullptr) trace_->begin(assembly_);
   }
 
   void run() {
@@ -49,6 +56,7 @@ class Run {
       loop();
       if (output_) output_->flush();
       write_summary();
+      if (trace_ != nullptr) trace_->finish(assembly_);
     } catch (const RunError&) {
       finish_saving();
       throw;
@@ -127,6 +135,7 @@ class Run {
     const Stopwatch watch;
     const std::int64_t number = place_.step + 1;
     const double lr = learning_rate(assembly_.schedule, number);
+    const TraceSpan span = traced("step {}", number);
     StepResult result;
     try {
       const Batch batch = rank_batch(data_.train(), assembly_, place_.position);
@@ -159,6 +168,11 @@ class Run {
     return result.stop;
   }
 
+  template <class... Args>
+  TraceSpan traced(fmt::format_string<const Args&...> name, const Args&... args) const {
+    return {assembly_.stream.trace(), TraceKind::kCompute, name, args...};
+  }
+
   double peak_of_this_rank() const {
     return quick_peak_tflops(config_.precision.compute, assembly_.stream.threads());
   }
@@ -186,6 +200,7 @@ class Run {
 
   // One that is interrupted is not recorded and stays owed: a resumed run begins with it.
   void evaluate_and_record() {
+    const TraceSpan span = traced("evaluation");
     const Evaluation evaluation = evaluate(
         {.sampler = *data_.valid(),
          .tokenizer = tokenizer_,
@@ -203,6 +218,7 @@ class Run {
   }
 
   void save() {
+    const TraceSpan span = traced("{}", config_.checkpoint.async ? "checkpoint copy" : "checkpoint");
     WholeState state(assembly_);
     if (output_) output_->save(checkpoint_contents(assembly_, state, place_));
   }
@@ -254,6 +270,7 @@ class Run {
   const Tokenizer& tokenizer_;
   const RunOptions& options_;
   World& world_;
+  RunTrace* trace_;
   Stopwatch watch_;
   RunData data_;
   std::unique_ptr<Device> device_;
@@ -283,7 +300,14 @@ std::string with_advice(std::string_view failure, const Config& config) {
 void run_training(const Config& unresolved, const RunOptions& options, World& world) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(unresolved.data.tokenizer);
   const Config config = with_vocabulary(for_ranks(unresolved, world.size()), *tokenizer);
-  Run(config, *tokenizer, options, world).run();
+  std::optional<RunTrace> trace;
+  if (options.trace) trace.emplace((std::filesystem::path(config.output.dir) / "trace.json").string());
+  try {
+    Run(config, *tokenizer, options, world, trace ? &*trace : nullptr).run();
+  } catch (const RunError&) {
+    if (trace) trace->write_own();
+    throw;
+  }
 }
 
 }  // namespace meshtrain

@@ -17,9 +17,11 @@ struct RunOptions {
       0;  // save and stop after this step, the schedule being that of train.steps; 0: off
   // Asked in every step; true on any rank: save and stop.
   std::function<bool()> stop_requested = [] { return false; };
+  bool trace = false;  // leave trace.json
 };
 
-// Leaves output.dir with config.toml, metrics.jsonl, checkpoints/ and summary.json. A folder that holds
+// Leaves output.dir with config.toml, metrics.jsonl, checkpoints/, summary.json and, if asked for, trace.json
+// (after a failure with the events of the rank that leads only). A folder that holds
 // another run is renamed out of the way first, unless this run goes on from it.
 // A collective call of the world's ranks, one of which writes. Throws UserError before the first step, RunError
 // after it.

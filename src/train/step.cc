@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/stopwatch.h"
+#include "base/trace.h"
 #include "comm/agreement.h"
 #include "gradsync/gradient_norm.h"
 #include "ops/cross_entropy.h"
@@ -41,6 +42,7 @@ class StepWork final : public PipelineWork {
 
   void forward(int piece, std::int64_t index, const Tensor& in, const Tensor& out) override {
     const Stopwatch watch;
+    const TraceSpan span = traced(PipelineStep::kForward, piece, index);
     Context ctx = assembly_.context(piece, index);
     Transformer::MicroBatch& micro = alive(piece, index);
     micro = Transformer::MicroBatch();
@@ -54,6 +56,7 @@ class StepWork final : public PipelineWork {
 
   void backward(int piece, std::int64_t index, const Tensor& d_out, const Tensor& d_in) override {
     const Stopwatch watch;
+    const TraceSpan span = traced(PipelineStep::kBackward, piece, index);
     Context ctx = begin_backward(piece, index);
     Transformer::MicroBatch& micro = alive(piece, index);
     load(assembly_.stream, batch_.targets, index, micro.targets);
@@ -67,6 +70,7 @@ class StepWork final : public PipelineWork {
 
   void backward_weight(int piece, std::int64_t index) override {
     const Stopwatch watch;
+    const TraceSpan span = traced(PipelineStep::kBackwardWeight, piece, index);
     Context ctx = begin_backward(piece, index);
     assembly_.model->backward_weight(ctx, piece, alive(piece, index));
     ctx.saved.release(0);
@@ -80,6 +84,13 @@ class StepWork final : public PipelineWork {
   Transformer::MicroBatch& alive(int piece, std::int64_t index) {
     std::vector<Transformer::MicroBatch>& of_piece = alive_[static_cast<std::size_t>(piece)];
     return of_piece[static_cast<std::size_t>(index) % of_piece.size()];
+  }
+  // "F3", as schedules are drawn.
+  TraceSpan traced(PipelineStep step, int piece, std::int64_t index) const {
+    TraceTrack* const track = assembly_.stream.trace();
+    if (track == nullptr) return {};
+    return {track, TraceKind::kCompute, "{}",
+            to_string({.step = step, .chunk = piece, .micro_batch = index}, assembly_.model->pieces())};
   }
   Context begin_backward(int piece, std::int64_t index) {
     assembly_.sync->begin_backward();
@@ -138,6 +149,7 @@ void share_losses(Assembly& assembly, const std::vector<double>& own, bool wishe
 
 // Each rank updates what it owns, unit by unit, and begins to pass it on.
 void apply_update(Assembly& assembly, double lr, std::int64_t update, float gradient_scale) {
+  const TraceSpan span(assembly.stream.trace(), TraceKind::kCompute, "optimizer");
   for (int unit = 0; unit < static_cast<int>(assembly.params.units().size()); ++unit) {
     for (const OwnedSlice& slice : assembly.params.owned_slices(unit)) {
       assembly.optimizer->step(assembly.stream, assembly.span_of(slice),
@@ -186,8 +198,11 @@ StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std
   share_losses(assembly, losses, wishes_to_stop(), result);
 
   Stopwatch watch;
-  const double squares = combine_unit_sums(assembly.squares->sums(assembly.stream, *assembly.groups.replicas),
-                                           assembly.norm_place, *assembly.groups.control);
+  const double squares = [&] {
+    const TraceSpan span(assembly.stream.trace(), TraceKind::kCompute, "gradient norm");
+    return combine_unit_sums(assembly.squares->sums(assembly.stream, *assembly.groups.replicas),
+                             assembly.norm_place, *assembly.groups.control);
+  }();
   result.grad_norm = std::sqrt(squares) / loss_scale;
   const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (assembly.loss_scaler) {

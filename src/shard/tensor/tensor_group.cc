@@ -85,9 +85,9 @@ TensorGroup::Pending TensorGroup::begin_gather(const SharedRows& x, Arena& arena
   if (x.whole.defined()) return {.result = x.whole};
   const Tensor whole = arena.allocate(x.own.dtype(), {x.own.dim(0) * part_.ranks, x.own.dim(1)});
   return {.result = whole,
-          .ticket = queue_->submit([ranks = background_, traffic = traffic_, own = x.own, whole](Stream&) {
-            ranks->all_gather(own, whole, traffic);
-          })};
+          .ticket = queue_->submit([ranks = background_, traffic = traffic_, own = x.own,
+                                    whole](Stream&) { ranks->all_gather(own, whole, traffic); },
+                                   "gather rows")};
 }
 
 TensorGroup::Pending TensorGroup::begin_reduce(const Tensor& partial) const {
