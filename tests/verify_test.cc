@@ -115,7 +115,13 @@ TEST_F(Verify, NamesTheFirstDifference) {
   expect_contains(outcome.out, {"reference", "DIFFERS"});
   // (Adam turns the rounding of a gradient near zero into a step of its own.)
   const Arguments close = command({"dp=1", "dp=2"}, {"optimizer.name=sgd"}) + Arguments{"--tolerance"};
-  EXPECT_EQ(run(close + Arguments{"1e-4"}).status, 0);
+  const Outcome within = run(close + Arguments{"1e-4"});
+  EXPECT_EQ(within.status, 0);
+  expect_contains(within.out, {"within 0.0001"});
+  EXPECT_EQ(run(close + Arguments{"1e-4", "--state-tolerance", "1e-4"}).status, 0);
+  const Outcome states = run(close + Arguments{"1e-4", "--state-tolerance", "1e-12"});
+  EXPECT_EQ(states.status, 1) << states;
+  expect_contains(states.err, {"element", "tolerance 1e-12"});
   EXPECT_EQ(run(close + Arguments{"1e-12"}).status, 1);
 
   const Outcome weights = run(command({"dp=1", "dp=1 optimizer.eps=1e-7"}, {"numerics.reduction=tree"}));
@@ -137,6 +143,7 @@ TEST_F(Verify, RefusesWhatItCannotCompare) {
   refused({"dp=1", "dq=2"}, {"--mesh \"dq=2\"", "dq", "dp"});
   refused({"dp=1", "dp=2 zero=4"}, {"mesh.zero = 4"});
   EXPECT_EQ(run(command({"dp=1", "dp=2"}, {}) + Arguments{"--tolerance", "-1"}).status, 2);
+  EXPECT_EQ(run(command({"dp=1", "dp=2"}, {}) + Arguments{"--state-tolerance", "-1"}).status, 2);
 }
 
 }  // namespace

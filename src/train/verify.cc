@@ -38,7 +38,7 @@ void train_and_visit(const Config& config, World& world, std::int64_t steps, con
         train_step(assembly, {.tokens = batch.tokens, .targets = batch.targets}, lr, place.updates + 1);
     place.position += config.train.global_batch;
     place.updates += result.skipped ? 0 : 1;
-    WholeState state(assembly);
+    WholeState state(assembly, Copies::kCompare);
     if (assembly.leads()) visit(place.step, result, state);
   }
 }
@@ -96,7 +96,7 @@ struct Reference {
 // One mesh against the reference, step by step.
 class Comparison {
  public:
-  Comparison(const Reference& reference, double tolerance, MeshResult& result)
+  Comparison(const Reference& reference, const Tolerance& tolerance, MeshResult& result)
       : reference_(reference), tolerance_(tolerance), result_(result) {}
 
   void see(std::int64_t step, const StepResult& found, const WholeState& state) {
@@ -117,7 +117,7 @@ class Comparison {
     if (std::memcmp(&expected, &found, sizeof(double)) == 0) return;
     const double difference = relative(std::abs(expected - found), std::abs(expected));
     largest = std::max(largest, difference);
-    note(difference, {.step = step_, .what = what, .expected = expected, .found = found});
+    note(difference, tolerance_.results, {.step = step_, .what = what, .expected = expected, .found = found});
   }
 
   void compare(const NamedTensor& tensor, double least_magnitude) {
@@ -128,27 +128,31 @@ class Comparison {
     if (std::memcmp(expected_.data(), bytes.data(), bytes.size()) == 0) return;
     const std::span<const float> found = values_in(bytes);
     const double magnitude = std::max(largest_magnitude(expected_), least_magnitude);
+    const double passes =
+        tolerance_.states.value_or(tolerance_.results > 0.0 ? std::numeric_limits<double>::infinity() : 0.0);
     for (std::size_t i = 0; i < expected_.size(); ++i) {
       if (std::memcmp(&expected_[i], &found[i], sizeof(float)) == 0) continue;
       const double expected = expected_[i];
       const double difference = relative(std::abs(expected - found[i]), magnitude);
       result_.state_difference = std::max(result_.state_difference, difference);
-      note(difference, {.step = step_,
-                        .what = tensor.name,
-                        .element = static_cast<std::int64_t>(i),
-                        .expected = expected,
-                        .found = found[i]});
+      note(difference, passes,
+           {.step = step_,
+            .what = tensor.name,
+            .element = static_cast<std::int64_t>(i),
+            .expected = expected,
+            .found = found[i]});
     }
   }
 
-  // Bits that differ are a difference even where the values do not (0 and -0).
-  void note(double difference, const Difference& here) {
-    if (result_.first || (tolerance_ > 0.0 && difference <= tolerance_)) return;
+  // Called where bits differ, which is a difference even if the values do not (0 and -0).
+  void note(double difference, double passes, const Difference& here) {
+    result_.same_bits = false;
+    if (result_.first || (passes > 0.0 && difference <= passes)) return;
     result_.first = here;
   }
 
   const Reference& reference_;
-  double tolerance_;
+  Tolerance tolerance_;
   MeshResult& result_;
   std::int64_t step_ = 0;
   std::int64_t offset_ = 0;
@@ -169,7 +173,7 @@ void named(const VerifyMesh& mesh, const Body& body) {
 }  // namespace
 
 std::vector<MeshResult> verify_meshes(const std::vector<VerifyMesh>& meshes, std::int64_t steps,
-                                      double tolerance, const RankRunner& run) {
+                                      const Tolerance& tolerance, const RankRunner& run) {
   std::vector<MeshResult> results;
   Reference reference;
   for (const VerifyMesh& mesh : meshes) {
