@@ -72,6 +72,7 @@ class Trace {
 
   // The track of this name, made when it is asked for first. It stays where it is.
   TraceTrack& track(std::string_view name);
+  std::size_t events_per_track() const { return events_per_track_; }
   const std::deque<TraceTrack>& tracks() const { return tracks_; }
   std::int64_t lost() const;  // events of all tracks
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "base/trace.h"
 
 namespace meshtrain {
@@ -45,6 +46,12 @@ void CommQueue::wait(Ticket ticket) {
   }
   changed_.wait(lock, ready);
   if (failure_) std::rethrow_exception(failure_);
+}
+
+void CommQueue::set_trace(TraceTrack* jobs, TraceTrack* waiter) {
+  check((jobs == nullptr) == (waiter == nullptr), "a queue has both tracks of a trace, or none");
+  stream_.set_trace(jobs);
+  waiter_ = waiter;
 }
 
 void CommQueue::run_jobs() {

@@ -38,12 +38,10 @@ class CommQueue {
 
   // Whether jobs run beside the thread that submits them.
   bool in_background() const { return thread_.has_value(); }
-  // Jobs show on the track `jobs`, and on `waiter` when the thread that submits them waits for them; null: not
-  // at all. Jobs that do not run in the background have no events of their own. Only while no job is under way.
-  void set_trace(TraceTrack* jobs, TraceTrack* waiter) {
-    stream_.set_trace(jobs);
-    waiter_ = waiter;
-  }
+  // Jobs show on the track `jobs`, and on `waiter` when the thread that submits them waits for them; both null:
+  // not at all. Jobs that do not run in the background have no events of their own. Only while no job is under
+  // way.
+  void set_trace(TraceTrack* jobs, TraceTrack* waiter);
 
  private:
   struct Named {

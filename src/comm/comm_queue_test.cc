@@ -2,11 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <atomic>
+#include <fstream>
 #include <future>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "base/trace.h"
 
 namespace meshtrain {
 namespace {
@@ -103,6 +109,62 @@ TEST(CommQueue, RunsAtOnceOnASimulatedDevice) {
   queue.submit([&](Stream&) { other = std::this_thread::get_id(); });
   EXPECT_EQ(other, self);
   queue.wait_all();
+}
+
+std::vector<std::string> texts(const TraceTrack& track) {
+  std::vector<std::string> result;
+  for (const TraceEvent& event : track.events()) {
+    result.push_back(fmt::format("{}: {}", name_of(event.kind), track.text_of(event)));
+  }
+  return result;
+}
+
+TEST(CommQueue, JobsAndWaitingShowInTheTrace) {
+  const auto device = make_cpu_device();
+  Trace trace;
+  CommQueue queue(*device, true);
+  ASSERT_TRUE(queue.in_background());
+  queue.set_trace(&trace.track("dp"), &trace.track("compute"));
+  std::promise<void> go;
+  std::shared_future<void> gone = go.get_future().share();
+  TraceTrack* inside = nullptr;
+  queue.submit([&](Stream& stream) { inside = stream.trace(); }, "first");
+  queue.wait_all();
+  const auto waits = trace.track("compute").events().size();  // none, or one
+  const auto second = queue.submit([gone](Stream&) { gone.wait(); }, "reduce gradients");
+  // Lets the job end once this thread sleeps.
+  std::thread opens([&, status = fmt::format("/proc/self/task/{}/stat", gettid())] {
+    char state = 'R';
+    for (std::string word; state != 'S';) std::ifstream(status) >> word >> word >> state;
+    go.set_value();
+  });
+  queue.wait(second);
+  opens.join();
+  queue.wait(second);  // long done: no waiting
+  EXPECT_EQ(inside, &trace.track("dp"));
+  EXPECT_EQ(texts(trace.track("dp")),
+            (std::vector<std::string>{"communication: first", "communication: reduce gradients"}));
+  EXPECT_EQ(trace.track("compute").events().size(), waits + 1);
+  EXPECT_EQ(texts(trace.track("compute")).back(), "wait: wait for dp");
+
+  queue.set_trace(nullptr, nullptr);
+  queue.submit([](Stream&) {});
+  queue.wait_all();
+  EXPECT_EQ(trace.track("dp").events().size(), 2U);
+  EXPECT_EQ(trace.track("compute").events().size(), waits + 1);
+}
+
+TEST(CommQueue, JobsOfTheCallingThreadHaveNoEvents) {
+  const auto device = make_cpu_device();
+  Trace trace;
+  CommQueue queue(*device, false);
+  ASSERT_FALSE(queue.in_background());
+  queue.set_trace(&trace.track("compute"), &trace.track("compute"));
+  TraceTrack* inside = nullptr;
+  queue.submit([&](Stream& stream) { inside = stream.trace(); }, "reduce gradients");
+  queue.wait_all();
+  EXPECT_EQ(inside, &trace.track("compute"));
+  EXPECT_TRUE(trace.track("compute").events().empty());
 }
 
 }  // namespace

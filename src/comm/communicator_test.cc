@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "base/trace.h"
 #include "comm/engines.h"
 #include "comm/ring_bytes.h"
 
@@ -50,7 +51,7 @@ TEST_F(CommunicatorOf4, CountsWhatARingWouldSend) {
   const std::vector<Transfer> sends = {{0, floats(3)}, {1, floats(5)}};
   comm_->exchange(sends, {});
   EXPECT_EQ(comm_->stats().sent_for(Traffic::kControl), 12);
-  EXPECT_EQ(comm_->stats().calls, (std::array<std::int64_t, kTrafficKinds>{1, 2, 2, 2, 1}));
+  EXPECT_EQ(comm_->stats().calls, (std::array<std::int64_t, kTrafficKinds>{1, 2, 0, 0, 2, 2, 1}));
 }
 
 TEST_F(CommunicatorOf4, RefusesWhatCannotBeRight) {
@@ -71,6 +72,45 @@ TEST_F(CommunicatorOf4, RefusesWhatCannotBeRight) {
   EXPECT_THROW(comm_->exchange({}, outside), std::logic_error);
   const Tensor strided(data_.data(), DType::kF32, {2, 2}, {4, 1});
   EXPECT_THROW(comm_->broadcast(strided, 0), std::logic_error);
+}
+
+TEST_F(CommunicatorOf4, ItsCallsShowInTheTrace) {
+  std::vector<float> large(1'600'000);
+  const Tensor megabytes(large.data(), DType::kF32, {1'600'000});
+  TraceTrack track("compute", 100);
+  comm_->set_trace(&track);
+  comm_->all_reduce(floats(16), floats(16), ReduceOp::kSum);
+  comm_->reduce_scatter(floats(16), floats(4), ReduceOp::kSum);
+  comm_->all_gather(floats(4), floats(16));
+  comm_->broadcast(megabytes, 2);
+  comm_->barrier();
+  const std::array<std::int64_t, 4> counts = {250, 0, 0, 1};
+  const std::array<std::int64_t, 4> received = {0, 0, 0, 0};
+  comm_->all_to_all(Tensor(large.data(), DType::kF32, {251}), counts, floats(0), received);
+  const std::vector<Transfer> sends = {{0, floats(3)}, {1, floats(5)}};
+  const std::vector<Transfer> receives = {{2, floats(6)}, {1, floats(5)}};
+  comm_->exchange(sends, receives);
+  comm_->set_trace(nullptr);
+  comm_->barrier();
+  std::vector<std::string> texts;
+  for (const TraceEvent& event : track.events()) {
+    EXPECT_EQ(event.kind, TraceKind::kCommunication);
+    texts.push_back(track.text_of(event));
+  }
+  // Bytes of the whole payload; of an exchange those sent or received, whichever are more, but for those to
+  // itself.
+  EXPECT_EQ(texts, (std::vector<std::string>{"all-reduce dp 64 B", "reduce-scatter dp 64 B",
+                                             "all-gather dp 64 B", "broadcast dp 6.4 MB", "barrier dp 0 B",
+                                             "all-to-all dp 1.0 kB", "exchange dp 24 B"}));
+}
+
+TEST(CommunicatorOf1, ShowsNothingInTheTrace) {
+  const auto world = make_sim_world(0, 1);
+  const auto comm = world->everyone("dp");
+  TraceTrack track("compute", 100);
+  comm->set_trace(&track);
+  comm->barrier();
+  EXPECT_TRUE(track.events().empty());
 }
 
 TEST(CommCallText, SaysWhatIsCalled) {

@@ -23,6 +23,14 @@ std::string quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// Viewers show the thread that has its process' number first, and some take threads of one number, or 0, for
+// one: each track of a trace has a number of its own.
+int thread_number(int rank, int track) {
+  constexpr int kTracksOfRank = 100;
+  check(track >= 0 && track < kTracksOfRank, "a rank has fewer tracks in a trace");
+  return (rank + 1) * kTracksOfRank + track;
+}
+
 // The format counts in microseconds.
 std::string microseconds(std::int64_t ns) {
   return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
@@ -43,7 +51,7 @@ void TraceText::track(int rank, int track, std::string_view name) {
 
 void TraceText::metadata(int rank, int track, std::string_view what, std::string_view argument) {
   fmt::format_to(std::back_inserter(text_), R"({}{{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}})",
-                 kSeparator, rank, track, what, argument);
+                 kSeparator, rank, thread_number(rank, track), what, argument);
   pass_on_if_full();
 }
 
@@ -52,7 +60,8 @@ void TraceText::event(int rank, int track, TraceKind kind, std::string_view name
   check(begin_ns >= 0 && begin_ns <= end_ns, "an event of a trace begins at 0 or later and before it ends");
   fmt::format_to(std::back_inserter(text_),
                  R"({}{{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":"{}","name":{}}})", kSeparator, rank,
-                 track, microseconds(begin_ns), microseconds(end_ns - begin_ns), name_of(kind), quoted(name));
+                 thread_number(rank, track), microseconds(begin_ns), microseconds(end_ns - begin_ns),
+                 name_of(kind), quoted(name));
   pass_on_if_full();
 }
 

@@ -23,7 +23,7 @@ class TraceText {
 
   // Names may hold anything. `label` stands beside the rank's name; may be empty.
   void rank(int rank, std::string_view name, std::string_view label);
-  // Viewers show tracks in the order of their numbers.
+  // Tracks of a rank count from 0 to 99, in the order in which viewers show them.
   void track(int rank, int track, std::string_view name);
   // 0 ≤ begin_ns ≤ end_ns. Of one track, events come in the order of their beginnings, an outer one before
   // those inside it, and two of them are apart or one inside the other.

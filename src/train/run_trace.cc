@@ -99,7 +99,7 @@ void RunTrace::finish(Assembly& assembly) {
   const std::int64_t lost = sum_of_ranks(ranks, trace_.lost(), Traffic::kOther);
   if (file && lost > 0) {
     notice("{} lacks the last {} events: it keeps the first {} of each track", path_, lost,
-           Trace::kEventsPerTrack);
+           trace_.events_per_track());
   }
 }
 

@@ -13,7 +13,8 @@ namespace meshtrain {
 
 class RunTrace {
  public:
-  explicit RunTrace(std::string path) : path_(std::move(path)) {}
+  explicit RunTrace(std::string path, std::size_t events_per_track = Trace::kEventsPerTrack)
+      : path_(std::move(path)), trace_(events_per_track) {}
 
   // From here on the assembly's work is recorded. A collective call; the trace outlives the assembly.
   void begin(Assembly& assembly);
