@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "model/cut.h"
 #include "model/rope_table.h"
 #include "ops/transfer.h"
 
@@ -92,27 +93,15 @@ Transformer::Transformer(const ModelSpec& spec, ParamStore& store, Device& devic
   }
 }
 
-// A matrix of [vocab, hidden], of which each rank has as many rows.
-ParamDecl Transformer::table_of(const char* name) const {
-  const TensorPart& part = options_.tensor;
-  const std::int64_t rows = (spec_.vocab + part.ranks - 1) / part.ranks;
-  return {.name = name,
-          .shape = {rows, spec_.hidden},
-          .deviation = spec_.init_std,
-          .slice = {.whole = {spec_.vocab, spec_.hidden}, .dim = 0, .first = rows * part.rank}};
-}
-
 // Returns the table.
 ParamRef Transformer::declare_embedding(ParamStore& store) {
-  const ParamRef table = store.declare(table_of("embed.tokens"));
+  const ParamRef table = store.declare(vocabulary_matrix(spec_, "embed.tokens", options_.tensor));
   ParamRef positions;
   if (spec_.arch == Architecture::kGpt2) {
-    const TensorPart& part = options_.tensor;
-    // Every rank sees the gradient of all tokens.
-    positions = store.declare({.name = "embed.positions",
-                               .shape = {spec_.context, spec_.hidden},
-                               .deviation = spec_.init_std,
-                               .copies = {.ranks = part.ranks, .first = part.rank == 0}});
+    // Every tensor-parallel rank sees the gradients of all tokens.
+    positions = store.declare(
+        copied({.name = "embed.positions", .shape = {spec_.context, spec_.hidden}, .deviation = spec_.init_std},
+               options_.tensor, /*partial=*/false));
   }
   embedding_ = Embedding(table, positions, options_.tensor);
   return table;
@@ -124,7 +113,8 @@ void Transformer::declare_head(ParamStore& store, ParamRef table) {
   store.begin_unit("head");
   final_norm_ = make_norm(spec_, store, "norm.", options_.tensor);
   if (!spec_.tie_embeddings) {
-    head_ = LmHead(store.declare(table_of("head.weight")), spec_.vocab, options_.tensor);
+    head_ = LmHead(store.declare(vocabulary_matrix(spec_, "head.weight", options_.tensor)), spec_.vocab,
+                   options_.tensor);
     return;
   }
   if (!table.defined()) {

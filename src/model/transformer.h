@@ -115,7 +115,6 @@ class Transformer {
     return {ctx.tensor.outer_rows(shape.tokens()), spec_.hidden};
   }
 
-  ParamDecl table_of(const char* name) const;
   ParamRef declare_embedding(ParamStore& store);
   void declare_head(ParamStore& store, ParamRef table);
   void acquire_head(Context& ctx, const Piece& piece) const;

@@ -155,7 +155,7 @@ Result restored(const Config& config, const std::string& directory) {
   return result;
 }
 
-class WholeStateTest : public testing::TestWithParam<Architecture> {
+class WholeStateTest : public ::testing::TestWithParam<Architecture> {
  protected:
   WholeStateTest() { fs::remove_all(directory_); }
   ~WholeStateTest() override { fs::remove_all(directory_); }
@@ -201,7 +201,7 @@ TEST_P(WholeStateTest, EveryMeshSavesWhatOthersLoad) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, WholeStateTest, testing::Values(Architecture::kGpt2, Architecture::kLlama),
+INSTANTIATE_TEST_SUITE_P(Models, WholeStateTest, ::testing::Values(Architecture::kGpt2, Architecture::kLlama),
                          [](const auto& info) {
                            return std::string(info.param == Architecture::kGpt2 ? "Gpt2" : "Llama");
                          });
