@@ -37,6 +37,8 @@ Config config_for(Architecture arch, const MeshConfig& mesh) {
                   .vocab = 97,
                   .context = 16,
                   .tie_embeddings = arch == Architecture::kGpt2};
+  config.data.train = "text";  // a checkpoint has its config, which must be a possible one
+  config.checkpoint.dir = "checkpoints";
   config.data.seq_len = kSeq;
   config.train.micro_batch = 1;
   config.train.global_batch = kBatch;
@@ -155,7 +157,7 @@ Result restored(const Config& config, const std::string& directory) {
   return result;
 }
 
-class WholeStateTest : public testing::TestWithParam<Architecture> {
+class WholeStateTest : public ::testing::TestWithParam<Architecture> {
  protected:
   WholeStateTest() { fs::remove_all(directory_); }
   ~WholeStateTest() override { fs::remove_all(directory_); }
@@ -201,9 +203,9 @@ TEST_P(WholeStateTest, EveryMeshSavesWhatOthersLoad) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, WholeStateTest, testing::Values(Architecture::kGpt2, Architecture::kLlama),
-                         [](const auto& info) {
-                           return std::string(info.param == Architecture::kGpt2 ? "Gpt2" : "Llama");
+INSTANTIATE_TEST_SUITE_P(Models, WholeStateTest, ::testing::Values(Architecture::kGpt2, Architecture::kLlama),
+                         [](const auto& test) {
+                           return std::string(test.param == Architecture::kGpt2 ? "Gpt2" : "Llama");
                          });
 
 }  // namespace
