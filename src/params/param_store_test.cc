@@ -196,7 +196,7 @@ TEST(ParamStore, MemoryIsThatOfTheParts) {
   EXPECT_EQ(plain[MemoryCategory::kParameters], 2 * elements);
   EXPECT_EQ(plain[MemoryCategory::kMaster], 4 * elements);
   EXPECT_EQ(plain[MemoryCategory::kGradients], 4 * elements);
-  EXPECT_EQ(plain[MemoryCategory::kWorkspace], 4 * 64);  // the tied use, laid out as its 38 in the first unit
+  EXPECT_EQ(plain[MemoryCategory::kWorkspace], 4 * 128);  // the tied use: laid out as its owner
   const auto [states, e1] = use_of({.parts = 4, .part = 1}, DType::kBF16);
   EXPECT_EQ(states[MemoryCategory::kParameters], 2 * elements);
   EXPECT_EQ(states[MemoryCategory::kMaster], elements);

@@ -37,6 +37,8 @@ Config config_for(Architecture arch, const MeshConfig& mesh) {
                   .vocab = 97,
                   .context = 16,
                   .tie_embeddings = arch == Architecture::kGpt2};
+  config.data.train = "text";  // a checkpoint has its config, which must be a possible one
+  config.checkpoint.dir = "checkpoints";
   config.data.seq_len = kSeq;
   config.train.micro_batch = 1;
   config.train.global_batch = kBatch;
@@ -202,8 +204,8 @@ TEST_P(WholeStateTest, EveryMeshSavesWhatOthersLoad) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, WholeStateTest, ::testing::Values(Architecture::kGpt2, Architecture::kLlama),
-                         [](const auto& info) {
-                           return std::string(info.param == Architecture::kGpt2 ? "Gpt2" : "Llama");
+                         [](const auto& test) {
+                           return std::string(test.param == Architecture::kGpt2 ? "Gpt2" : "Llama");
                          });
 
 }  // namespace
