@@ -180,13 +180,13 @@ void check_batch(const Config& config) {
       below + dp * config.train.micro_batch);
 }
 
-// Once the pipeline is full, each group of as many micro-batches as there are stages repeats the one before.
-// That is after two at the latest (interleaved), so three and what is left over stand for any number of them.
+// The whole step, up to a number of micro-batches beyond which it only repeats itself.
 void check_order(const Config& config, const PipelineSchedule& schedule) {
   const std::int64_t stages = config.mesh.pp;
   if (stages == 1) return;
   const std::int64_t all = micro_batches_of(config) / std::max<std::int64_t>(config.mesh.dp, 1);
-  const std::int64_t shown = std::min(all, 3 * stages + all % stages);
+  const std::int64_t enough = 4096 / stages * stages + 3 * stages;
+  const std::int64_t shown = std::min(all, enough + all % stages);
   check_schedule(schedule, {.stages = static_cast<int>(stages),
                             .chunks = static_cast<int>(config.mesh.virtual_stages),
                             .micro_batches = shown});
