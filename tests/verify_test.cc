@@ -75,6 +75,34 @@ TEST_F(Verify, FastReductionsAgreeAsPromised) {
   }
 }
 
+TEST_F(Verify, StagesAndSchedulesChangeNoBit) {
+  for (const std::string arch : {"gpt2", "llama"}) {
+    write_model(arch);
+    for (const std::string compute : {"fp32", "bf16"}) {
+      expect_equal({"dp=1", "pp=2", "pp=2 schedule=gpipe", "pp=2 schedule=zb-h1",
+                    "pp=2 schedule=interleaved virtual_stages=2", "pp=2 dp=2 zero=3", "pp=2 dp=4 zero=1"},
+                   {"numerics.reduction=tree", "precision.compute=" + compute});
+      expect_equal({"tp=2", "tp=2 pp=2", "tp=2 pp=2 dp=2 zero=2"},
+                   {"numerics.reduction=tree", "precision.compute=" + compute});
+    }
+  }
+}
+
+TEST_F(Verify, TensorParallelismRoundsOtherwise) {
+  for (const std::string arch : {"gpt2", "llama"}) {
+    write_model(arch);
+    const std::vector<std::string> meshes = {"dp=1", "tp=2", "tp=2 sequence_parallel=false",
+                                             "tp=2 pp=2 dp=2 zero=3"};
+    const Arguments words = command(meshes, {"numerics.reduction=tree", "precision.compute=fp32"});
+    const Outcome close = run(words + Arguments{"--tolerance", "1e-5"});
+    EXPECT_EQ(close.status, 0) << close;
+    expect_contains(close.out, {"within 1e-05"});
+    const Outcome bits = run(words);
+    EXPECT_EQ(bits.status, 1) << bits;
+    expect_contains(bits.err, {"\"tp=2\" differs", "Tensor parallelism", "--tolerance"});
+  }
+}
+
 TEST_F(Verify, OverlapBucketsPrefetchAndRecomputeChangeNoBit) {
   write_model("llama");
   for (const std::string reduction : {"fast", "tree"}) {

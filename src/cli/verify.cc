@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <sstream>
-#include <utility>
 
 #include "base/error.h"
 #include "base/number_text.h"
@@ -116,10 +115,12 @@ void run(const Arguments& arguments) {
         "the "
         "reference of the others");
   }
-  for (const auto& [option, value] :
-       {std::pair("--tolerance", arguments.tolerance),
-        std::pair("--state-tolerance", arguments.state_tolerance.value_or(0.0))}) {
-    if (!(value >= 0.0)) throw_user_error("{} {} is not possible: it is 0 or a number above", option, value);
+  if (!(arguments.tolerance >= 0.0)) {
+    throw_user_error("--tolerance {} is not possible: it is 0 or a number above", arguments.tolerance);
+  }
+  if (arguments.state_tolerance && !(*arguments.state_tolerance >= 0.0)) {
+    throw_user_error("--state-tolerance {} is not possible: it is 0 or a number above",
+                     *arguments.state_tolerance);
   }
   std::vector<VerifyMesh> meshes;
   for (const std::string& text : arguments.meshes) meshes.push_back(make_mesh(arguments, text));
