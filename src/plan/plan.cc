@@ -85,6 +85,10 @@ class Planner {
                              .live = peak_live(order, static_cast<int>(chunk)),
                              .activation_bytes = memory.arenas.saved[chunk]});
     }
+    for (const SimulatedRank::Action& done : step.one_micro_step().actions()) {
+      PiecePlan& piece = plan.pieces[static_cast<std::size_t>(done.action.chunk)];
+      piece.flops[static_cast<std::size_t>(done.action.step)] = done.cost.ops.flops;
+    }
     add_layers(stage, one.model->profile());
   }
 

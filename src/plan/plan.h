@@ -2,6 +2,7 @@
 // since tensor- and data-parallel ranks of a stage differ in which parts they have, not in how much.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
@@ -29,6 +30,9 @@ struct PiecePlan {
   ModelPiece layers;
   std::int64_t live = 0;              // micro-batches alive at once
   std::int64_t activation_bytes = 0;  // of each
+  // Of one micro-batch on one rank, by PipelineStep: forward, backward, and weight gradients where a schedule
+  // has them apart.
+  std::array<std::int64_t, 3> flops{};
 };
 
 // One rank of a pipeline stage, but not the one that writes checkpoints where there is another.
