@@ -26,9 +26,10 @@ std::string to_string(const TraceRates& rates, const Config& config);
 // trainer on a simulated device; times are modelled:
 //  - an action takes its FLOPs, then the sums and gathers within its layers, one event of them all;
 //  - messages travel as pipeline/timeline.h says;
-//  - data-parallel communication goes on beside the actions that cause it, as fast as the link allows (with
-//    mesh.overlap = false in them). Nothing waits for weights that ZeRO-3 gathers; the update waits for the
-//    gradients, and for the slowest stage;
+//  - data-parallel communication goes on beside the actions, as fast as the link allows: gradients from the end
+//    of the action that they come from, weights (ZeRO-3) from the beginning of the one that needs them, which
+//    does not wait. With mesh.overlap = false both are parts of the action;
+//  - the update waits for the gradients, and for the slowest stage;
 //  - the update takes the bytes that it reads and writes.
 // The config must be filled in as for make_plan(). Throws RunError where the file cannot be written.
 void write_plan_trace(const Config& config, const TraceRates& rates, const std::string& path);

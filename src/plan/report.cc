@@ -15,18 +15,41 @@ bool same_costs(const LayerProfile& a, const LayerProfile& b) {
          a.forward_flops == b.forward_flops && a.backward_flops == b.backward_flops;
 }
 
+// Layers that cost the same are one row: "layers.0 .. layers.7", or with others between them
+// "layers.0 .. layers.30 (28 of them)".
+struct LayerRow {
+  const LayerProfile* first = nullptr;
+  const LayerProfile* last = nullptr;
+  std::int64_t count = 0;
+  std::string name() const {
+    if (count == 1) return first->name;
+    const std::string range = fmt::format("{} .. {}", first->name, last->name);
+    return last - first + 1 == count ? range : fmt::format("{} ({} of them)", range, count);
+  }
+};
+
+std::vector<LayerRow> rows_of(const std::vector<LayerProfile>& layers) {
+  std::vector<LayerRow> rows;
+  for (const LayerProfile& layer : layers) {
+    const auto same = std::find_if(rows.begin(), rows.end(),
+                                   [&](const LayerRow& row) { return same_costs(*row.first, layer); });
+    LayerRow& row = same != rows.end() ? *same : rows.emplace_back(LayerRow{.first = &layer});
+    row.last = &layer;
+    ++row.count;
+  }
+  return rows;
+}
+
 std::string layer_table(const std::vector<LayerProfile>& layers) {
-  std::string text = fmt::format("{:<18} {:>15} {:>14} {:>14} {:>14}\n", "layer (a micro-batch)", "parameters",
-                                 "activations", "forward FLOP", "backward FLOP");
-  for (std::size_t first = 0; first < layers.size();) {
-    std::size_t last = first;
-    while (last + 1 < layers.size() && same_costs(layers[first], layers[last + 1])) ++last;
-    const LayerProfile& layer = layers[first];
-    const std::string name = last > first ? fmt::format("{} .. {}", layer.name, layers[last].name) : layer.name;
-    text += fmt::format("{:<21} {:>15} {:>14} {:>14} {:>14}\n", name, layer.parameters,
-                        format_bytes(layer.activation_bytes), format_flops(layer.forward_flops),
-                        format_flops(layer.backward_flops));
-    first = last + 1;
+  const std::vector<LayerRow> rows = rows_of(layers);
+  std::size_t width = 21;
+  for (const LayerRow& row : rows) width = std::max(width, row.name().size());
+  std::string text = fmt::format("{:<{}} {:>15} {:>14} {:>14} {:>14}\n", "layer (a micro-batch)", width,
+                                 "parameters", "activations", "forward FLOP", "backward FLOP");
+  for (const LayerRow& row : rows) {
+    text += fmt::format("{:<{}} {:>15} {:>14} {:>14} {:>14}\n", row.name(), width, row.first->parameters,
+                        format_bytes(row.first->activation_bytes), format_flops(row.first->forward_flops),
+                        format_flops(row.first->backward_flops));
   }
   return text;
 }
