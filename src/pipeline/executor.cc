@@ -134,7 +134,10 @@ void PipelineExecutor::run(std::span<const PipelineAction> order, PipelineWork& 
   const auto has_output = [&](int chunk) { return !is_last(chunk); };
   if (activations_in_) activations_in_->expect(count(PipelineStep::kForward, has_input));
   if (gradients_in_) gradients_in_->expect(count(PipelineStep::kBackward, has_output));
-  for (const PipelineAction& action : order) run_action(action, work, traffic);
+  for (const PipelineAction& action : order) {
+    run_action(action, work, traffic);
+    if (watch_) watch_(action);
+  }
 }
 
 void PipelineExecutor::run_action(const PipelineAction& action, PipelineWork& work, Traffic traffic) {
@@ -175,13 +178,12 @@ void PipelineExecutor::set_trace(Trace* trace, TraceTrack* compute) {
   show(gradients_out_.get(), "pp gradients out");
 }
 
-CommStats PipelineExecutor::sent() const {
-  CommStats total;
-  for (const PipelineLink* link :
-       {activations_in_.get(), activations_out_.get(), gradients_in_.get(), gradients_out_.get()}) {
-    if (link != nullptr) total = total + link->sent();
-  }
-  return total;
+CommStats PipelineExecutor::sent_to_next() const {
+  return activations_out_ ? activations_out_->sent() : CommStats{};
+}
+
+CommStats PipelineExecutor::sent_to_previous() const {
+  return gradients_out_ ? gradients_out_->sent() : CommStats{};
 }
 
 }  // namespace meshtrain

@@ -7,8 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/trace.h"
@@ -50,7 +52,11 @@ class PipelineExecutor {
 
   // Returns when nothing is on its way.
   void settle();
-  CommStats sent() const;
+  CommStats sent() const { return sent_to_next() + sent_to_previous(); }
+  CommStats sent_to_next() const;      // activations
+  CommStats sent_to_previous() const;  // their gradients
+  // Called after each action, its message handed over; null: nobody watches.
+  void set_watch(std::function<void(const PipelineAction&)> watch) { watch_ = std::move(watch); }
   // Each direction has a track of its own, and `compute` shows waiting for it. Null: no more.
   void set_trace(Trace* trace, TraceTrack* compute);
 
@@ -61,6 +67,7 @@ class PipelineExecutor {
 
   PipelineShape pipeline_;
   int stage_;
+  std::function<void(const PipelineAction&)> watch_;
   std::unique_ptr<PipelineLink> activations_in_, activations_out_, gradients_in_, gradients_out_;
 };
 
