@@ -81,7 +81,7 @@ class PipelineLink {
           const Transfer message = {.peer = peer_, .data = data};
           ranks_->exchange({}, {&message, 1});
         },
-        "receive");
+        "receive", TraceKind::kWait);
   }
 
   std::unique_ptr<Communicator> ranks_;
