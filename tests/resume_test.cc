@@ -232,6 +232,53 @@ TEST_F(Resume, RefusesAnotherModelOrOptimizer) {
   succeed({"train", "a.toml", "--resume"});
 }
 
+// Checkpoints hold whole tensors, whatever the mesh that wrote them.
+TEST_F(Resume, StagesAndRanksMayChangeAtEveryStop) {
+  using Keys = std::vector<std::string>;
+  for (const std::string preset : {"gpt2-tiny", "llama-tiny"}) {
+    write_config("a.toml", preset);
+    for (const std::string compute : {"fp32", "bf16", "fp16"}) {
+      SCOPED_TRACE(preset + " " + compute);
+      const Arguments train = Arguments{"train", "a.toml"} +
+                              set({"precision.compute=" + compute, "numerics.reduction=tree", "train.steps=9",
+                                   "model.layers=3", "train.micro_batch=1", "optimizer.lr=3e-4",
+                                   "data.valid=text.txt", "train.eval_every=3", "train.eval_batches=2"});
+      fs::remove_all(path("whole"));
+      succeed(train + set({"output.dir=whole"}));
+      // Two steps on each.
+      const auto train_on = [&](const std::vector<Keys>& meshes) {
+        fs::remove_all(path("run"));
+        int step = 0;
+        for (const Keys& mesh : meshes) {
+          step += 2;
+          succeed(train + set(mesh) + Arguments{"--resume", "--stop-at-step", std::to_string(step)});
+        }
+        succeed(train + Arguments{"--resume"});
+      };
+      train_on({{"mesh.pp=4"},
+                {"mesh.dp=4", "mesh.zero=3"},
+                {"mesh.pp=2", "mesh.dp=2", "mesh.zero=2", "mesh.schedule=zb-h1", "checkpoint.async=true"},
+                {"mesh.pp=2", "mesh.schedule=interleaved", "mesh.virtual_stages=2"}});
+      expect_same_end("run", "whole", 9);
+      if (compute != "fp32") continue;
+      train_on({{"mesh.tp=2", "mesh.pp=2"},
+                {"mesh.dp=4", "mesh.zero=3"},
+                {"mesh.pp=4", "checkpoint.async=true"},
+                {"mesh.tp=4", "mesh.pp=2", "mesh.sequence_parallel=false"}});
+      const auto lines = metrics("run");
+      const auto expected = metrics("whole");
+      ASSERT_EQ(lines.size(), expected.size());
+      for (std::size_t i = 0; i < lines.size(); ++i) {
+        for (const char* key : {"loss", "grad_norm", "eval_loss"}) {
+          if (!expected[i].contains(key)) continue;
+          const double value = expected[i][key].get<double>();
+          EXPECT_NEAR(lines[i][key].get<double>(), value, 1e-5 * value) << key << " in line " << i + 1;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(Resume, OverflowsOfFp16AreSkippedAndTrainingRecovers) {
   write_config("a.toml", "gpt2-tiny");
   const Arguments train =

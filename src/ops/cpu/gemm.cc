@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <mutex>
 #include <new>
 #include <string_view>
 #include <unordered_map>
@@ -90,6 +91,12 @@ void BlockProduct::run(dnnl_stream_t stream, const void* a, const void* b, float
       dnnl_primitive_execute(primitive.get(), stream, static_cast<int>(arguments.size()), arguments.data()));
 }
 
+// oneDNN 2.6 keeps descriptions in a cache of all threads, whose entries it changes while others compare them.
+std::mutex& creation() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 // Of one thread. Holds at most kMaxProducts; starts afresh when a new size would exceed that.
 class BlockProducts {
  public:
@@ -102,6 +109,7 @@ class BlockProducts {
     auto found = products_.find(shape);
     if (found == products_.end()) {
       if (products_.size() >= kMaxProducts) products_.clear();
+      const std::lock_guard lock(creation());
       found = products_.try_emplace(shape, shape).first;
     }
     found->second.run(stream_.get(), a, b, c);
