@@ -216,7 +216,7 @@ std::string to_text(const Plan& plan, const Config& config) {
   if (plan.ranks() > 1) text += rank_text(plan) + sent_table(plan);
   if (!plan.zero_stages.empty()) text += zero_table(plan.zero_stages, config.mesh.zero) + "\n";
   text += layer_table(plan.layers);
-  text += "The head's backward pass is part of its forward pass.\n";
+  text += "The head's forward pass is part of its backward pass, but for the final norm.\n";
   if (config.mesh.tp > 1) {
     text += fmt::format("Parameters and FLOPs are those of all {} tensor-parallel ranks, activations of one.\n",
                         config.mesh.tp);

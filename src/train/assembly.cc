@@ -49,7 +49,8 @@ std::int64_t micro_steps_that_show_all(const Config& config) {
 }  // namespace
 
 const PipelineSchedule& schedule_of(const Config& config) {
-  const PipelineSchedule* schedule = find_schedule(config.mesh.schedule);
+  // One stage has nothing to order: every schedule does one micro-batch after the other.
+  const PipelineSchedule* schedule = find_schedule(config.mesh.pp == 1 ? "1f1b" : config.mesh.schedule);
   check(schedule != nullptr, "a config names a schedule");
   return *schedule;
 }
