@@ -1,6 +1,9 @@
 // `meshtrain plan` against `meshtrain train`: the forecast is the run, to the byte.
 #include <gtest/gtest.h>
 
+#include <cctype>
+#include <map>
+
 #include "program.h"
 
 namespace meshtrain {
@@ -229,6 +232,163 @@ TEST_F(Plan, NeedsNoDataAndWritesNothing) {
   expect_contains(outcome.out,
                   {"132928 parameters", "activations", "optimizer", "total", "layers.0 .. layers.1"});
   EXPECT_FALSE(exists("run"));
+}
+
+// --- Meshes. ---
+
+TEST_F(Plan, SixteenThousandRanksArePlannedInNoTime) {
+  const std::string config = MESHTRAIN_SOURCE_DIR "/configs/llama-3.1-405b-16k.toml";
+  const Outcome outcome = succeed({"plan", config});
+  expect_contains(outcome.out, {"405853388800 parameters", "embed, layers.0 .. 6", "layers.119 .. 125, head",
+                                "layers.0 .. layers.125 (111 of them)", "pp  activations to the next stage"});
+  EXPECT_LT(outcome.cpu_seconds, 5.0);
+
+  const Outcome for_programs = succeed({"plan", config, "--json"});
+  EXPECT_LT(for_programs.cpu_seconds, 5.0);
+  const nlohmann::json plan = nlohmann::json::parse(for_programs.out);
+  expect_layers_add_up(plan);
+  ASSERT_EQ(plan["ranks"].size(), 16'384U);
+  ASSERT_EQ(plan["stages"].size(), 16U);
+  std::int64_t flops = 0;
+  for (std::size_t stage = 0; stage < 16; ++stage) {
+    const nlohmann::json& own = plan["stages"][stage];
+    EXPECT_EQ(own["stage"], stage);
+    EXPECT_EQ(own["pieces"][0]["live_micro_batches"], 16 - stage);
+    flops += own["flops_per_step"].get<std::int64_t>() * 1024;
+    for (const std::size_t rank : {stage * 1024, stage * 1024 + 1, stage * 1024 + 1023}) {
+      EXPECT_EQ(plan["ranks"][rank]["rank"], rank);
+      EXPECT_EQ(plan["ranks"][rank]["memory"], rank == 0 ? plan["memory"] : own["memory"]) << rank;
+    }
+  }
+  EXPECT_EQ(plan["step_flops"], flops);
+  // 16 micro-batches of 8,192 tokens, of which each tensor-parallel rank has an eighth, 16,384 wide in bf16.
+  ASSERT_EQ(plan["links"]["pp"].size(), 15U);
+  EXPECT_EQ(plan["links"]["pp"][7]["activation_bytes_per_step"], std::int64_t{16} * 8192 / 8 * 16384 * 2);
+  // Eight layers, 2 + 2 collectives each way, every one 7/8 of 8,192 x 16,384 in bf16.
+  EXPECT_EQ(plan["ranks"][5000]["sent_bytes_per_step_by_axis"]["tp"]["layers"],
+            std::int64_t{16} * 8 * 8 * 8192 * 16384 * 2 / 8 * 7);
+}
+
+TEST_F(Plan, RanksMayBeMoreThanCanBeStarted) {
+  write_model("llama");
+  const nlohmann::json plan =
+      succeed_with_json({"plan", "a.toml", "--json", "--ranks", "6000", "-s", "train.global_batch=3000", "-s",
+                         "train.micro_batch=1", "-s", "mesh.tp=2"});
+  EXPECT_EQ(plan["ranks"].size(), 6000U);
+  const Outcome refused = run({"plan", "a.toml", "--ranks", "2000000"});
+  EXPECT_EQ(refused.status, 2) << refused;
+  expect_contains(refused.err, {"mesh.dp = 2000000", "1048576"});
+}
+
+TEST_F(Plan, TheTimelineIsDrawn) {
+  write_model("llama");
+  const Arguments plan = {"plan", "a.toml", "--timeline", "-s", "train.global_batch=8", "-s", "model.layers=6"};
+  const Outcome drawn = succeed(plan + set({"mesh.pp=3", "mesh.schedule=zb-h1"}));
+  expect_contains(drawn.out, {"zb-h1, 3 stages, 4 micro-batches", "stage 0 | F0 F1 F2", "stage 2 | .. .. F0 B0",
+                              "idle 14.3 % of the time (1/7); published (p-1)/(3m+p-1) = 14.3 %",
+                              "with the FLOPs of this model's pieces"});
+  EXPECT_EQ(drawn.out.find("parameters"), std::string::npos);
+  std::istringstream lines(succeed(plan + set({"mesh.pp=2", "train.global_batch=400"})).out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120U) << line;
+  expect_contains(succeed(plan).out, {"mesh.pp = 1", "no pipeline"});
+  const Outcome both = run(plan + Arguments{"--json"});
+  EXPECT_EQ(both.status, 2) << both;
+}
+
+// The F, B and W events of each rank's compute track, in order; all events are where they may be.
+std::map<int, std::vector<std::string>> actions_of(const nlohmann::json& trace) {
+  std::map<int, std::string> tracks;
+  std::map<int, std::vector<std::string>> actions;
+  std::map<int, double> begins;
+  for (const nlohmann::json& event : trace.at("traceEvents")) {
+    const int track = event.at("tid");
+    const std::string name = event.at("name");
+    if (name == "thread_name") tracks[track] = event.at("args").at("name");
+    if (event.at("ph") != "X") continue;
+    EXPECT_GE(event.at("ts").get<double>(), begins[track]) << name;
+    begins[track] = event.at("ts");
+    EXPECT_GE(event.at("dur").get<double>(), 0.0) << name;
+    const bool is_action = name.size() > 1 && std::string("FBW").find(name[0]) != std::string::npos &&
+                           std::isdigit(static_cast<unsigned char>(name[1])) != 0;
+    if (is_action) {
+      EXPECT_EQ(tracks[track], "compute");
+      EXPECT_EQ(event.at("cat"), "compute");
+      actions[event.at("pid")].push_back(name);
+    }
+  }
+  return actions;
+}
+
+TEST_F(Plan, TracesHaveTheEventsOfARun) {
+  const std::vector<std::vector<std::string>> meshes = {
+      {"mesh.pp=4", "mesh.schedule=zb-h1"},
+      {"mesh.pp=4", "mesh.schedule=gpipe", "mesh.overlap=false"},
+      {"mesh.pp=2", "mesh.tp=2"},
+      {"mesh.pp=2", "mesh.schedule=interleaved", "mesh.virtual_stages=2", "mesh.dp=2", "mesh.zero=3"},
+      {"mesh.tp=2", "mesh.dp=2", "mesh.zero=2"},
+      {"mesh.dp=1"},
+  };
+  for (const std::string arch : {"gpt2", "llama"}) {
+    write_model(arch);
+    for (const std::vector<std::string>& mesh : meshes) {
+      SCOPED_TRACE(arch + ' ' + testing::PrintToString(mesh));
+      const Arguments words = Arguments{"a.toml"} +
+                              set({"train.global_batch=12", "train.micro_batch=1", "model.layers=4",
+                                   "train.steps=1", "optimizer.warmup=0", "data.seq_len=8"}) +
+                              set(mesh);
+      const Outcome planned = succeed(Arguments{"plan", "--trace", "plan.json"} + words);
+      expect_contains(planned.err, {"plan.json", "1 TFLOP/s a rank"});
+      expect_contains(planned.out, {" parameters, "});
+      fs::remove_all(path("run"));
+      succeed(Arguments{"train", "--trace", "--ranks-as", "threads"} + words);
+      const auto plan = actions_of(read_json("plan.json"));
+      const auto train = actions_of(read_json("run/trace.json"));
+      EXPECT_FALSE(plan.empty());
+      for (const auto& [rank, actions] : plan) {
+        ASSERT_TRUE(train.contains(rank)) << rank;
+        EXPECT_EQ(actions, train.at(rank)) << rank;
+      }
+    }
+  }
+  const Outcome refused = run({"plan", "a.toml", "--trace", "no/folder/plan.json"});
+  EXPECT_EQ(refused.status, 1) << refused;
+  expect_contains(refused.err, {"no/folder/plan.json"});
+}
+
+// What the times are: FLOPs by the peak that the config says all ranks have together.
+TEST_F(Plan, TracesTakeTheTimeOfTheirFlops) {
+  write_model("llama");
+  const Arguments words = {"plan",
+                           "a.toml",
+                           "--json",
+                           "--trace",
+                           "plan.json",
+                           "-s",
+                           "machine.peak_tflops=0.004",
+                           "-s",
+                           "mesh.pp=2",
+                           "-s",
+                           "train.global_batch=8"};
+  const nlohmann::json plan = succeed_with_json(words);
+  const nlohmann::json trace = read_json("plan.json");
+  std::vector<double> computed(2, 0.0);
+  double end = 0.0;
+  std::vector<double> optimizer(2, 0.0);
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const std::string name = event["name"];
+    const int rank = event["pid"];
+    if (name[0] == 'F' || name[0] == 'B') {
+      computed[static_cast<std::size_t>(rank)] += event["dur"].get<double>() * 1e-6;
+      end = std::max(end, event["ts"].get<double>() + event["dur"].get<double>());
+    }
+    if (name == "optimizer") optimizer[static_cast<std::size_t>(rank)] = event["ts"].get<double>();
+  }
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_NEAR(computed[rank], plan["stages"][rank]["flops_per_step"].get<double>() / 2e9, 1e-7);
+    EXPECT_GE(optimizer[rank], end - 1e-3);  // together
+    EXPECT_EQ(optimizer[rank], optimizer[0]);
+  }
 }
 
 }  // namespace
