@@ -172,21 +172,21 @@ TEST(Faults, DeadlineOfAnExchangeNamesThePair) {
 
 // Each waits for the one before it; whose deadline passes first does not see past that.
 TEST(Faults, DeadlineNamesTheRankThatWaitsForNobody) {
-  const auto failures = testing::run_threads(4, {std::chrono::milliseconds(400)}, [](World& world) {
+  const auto failures = testing::run_threads(4, {std::chrono::milliseconds(800)}, [](World& world) {
     const auto comm = world.group("pp", all_of(world));
     std::array<float, 8> data{};
     const Tensor message(data.data(), DType::kF32, {8});
     if (world.rank() == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(800));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1600));
       return Lines();
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(30 * (4 - world.rank())));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100 * (4 - world.rank())));
     const Transfer receive{world.rank() - 1, message};
     comm->exchange({}, {&receive, 1});
     return Lines();
   });
   for (const int rank : {1, 2, 3}) {
-    expect_contains(failures[rank], {"did not finish within 0.4 s: rank 2 had not sent message 1 of 1",
+    expect_contains(failures[rank], {"did not finish within 0.8 s: rank 2 had not sent message 1 of 1",
                                      "; of all ranks only rank 0 waits for nobody"});
   }
 }
