@@ -23,6 +23,44 @@ class Ranks : public ProgramTest {
     const std::string checkpoint = folder + "/checkpoints/step-0000000" + std::to_string(step);
     return read(checkpoint + "/model.safetensors") + read(checkpoint + "/optimizer.safetensors");
   }
+
+  // Every rank of a run of two steps needs the memory and sends the bytes that the plan says.
+  void expect_planned(const Arguments& words) const {
+    SCOPED_TRACE(read("a.toml").substr(0, 32) + ' ' + testing::PrintToString(words));
+    Arguments plan_words = words;
+    if (const auto threads = std::find(plan_words.begin(), plan_words.end(), "--ranks-as");
+        threads != plan_words.end()) {
+      plan_words.erase(threads, threads + 2);
+    }
+    const nlohmann::json plan = succeed_with_json(Arguments{"plan", "a.toml", "--json"} + plan_words);
+    fs::remove_all(path("run"));
+    succeed(Arguments{"train", "a.toml"} + words + set({"train.steps=2", "optimizer.warmup=0"}));
+    const nlohmann::json summary = read_json("run/summary.json");
+    ASSERT_EQ(summary["ranks"].size(), plan["ranks"].size());
+    for (std::size_t rank = 0; rank < plan["ranks"].size(); ++rank) {
+      SCOPED_TRACE(rank);
+      const nlohmann::json& planned = plan["ranks"][rank];
+      const nlohmann::json& ran = summary["ranks"][rank];
+      EXPECT_EQ(planned["rank"], rank);
+      EXPECT_EQ(planned["memory"], ran["memory"]);
+      for (const char* traffic : {"gradients", "parameters", "tensor", "pipeline", "control"}) {
+        EXPECT_EQ(2 * planned["sent_bytes_per_step"][traffic].get<std::int64_t>(), ran["sent_bytes"][traffic])
+            << traffic;
+      }
+      std::int64_t sum = 0;
+      for (const auto& [axis, kinds] : planned["sent_bytes_per_step_by_axis"].items()) {
+        for (const auto& [kind, bytes] : kinds.items()) {
+          EXPECT_EQ(2 * bytes.get<std::int64_t>(), ran["sent_bytes_by_axis"][axis][kind])
+              << axis << ' ' << kind;
+          sum += bytes.get<std::int64_t>();
+        }
+      }
+      for (const char* traffic : {"gradients", "parameters", "tensor", "pipeline"}) {
+        sum -= planned["sent_bytes_per_step"][traffic].get<std::int64_t>();
+      }
+      EXPECT_EQ(sum, 0) << "what goes along the axes is not all that is sent";
+    }
+  }
 };
 
 TEST_F(Ranks, ProcessesAndThreadsGiveTheBitsOfOneRank) {
@@ -145,29 +183,86 @@ TEST_F(Ranks, PlansAreTheRunOnEveryRankToTheByte) {
     for (const std::string reduction : {"fast", "tree"}) {
       for (const std::string zero : {"0", "1", "2", "3"}) {
         for (const std::string global_batch : {"3", "12", "15"}) {
-          const Arguments words =
-              set({"mesh.zero=" + zero, "numerics.reduction=" + reduction, "train.micro_batch=1",
-                   "train.global_batch=" + global_batch, "train.steps=2", "optimizer.warmup=0",
-                   "data.seq_len=8", ++run % 2 == 0 ? "precision.compute=bf16" : "precision.compute=fp32",
-                   run % 3 == 0 ? "checkpoint.async=true" : "mesh.prefetch=2",
-                   run % 5 == 0 ? "mesh.overlap=false" : "mesh.bucket_mb=0.1"}) +
-              Arguments{"--ranks", "3"};
-          SCOPED_TRACE(preset + ' ' + testing::PrintToString(words));
-          const nlohmann::json plan = succeed_with_json(Arguments{"plan", "a.toml", "--json"} + words);
-          fs::remove_all(path("run"));
-          succeed(Arguments{"train", "a.toml"} + words);
-          const nlohmann::json summary = read_json("run/summary.json");
-          ASSERT_EQ(summary["ranks"].size(), 3);
-          for (std::size_t rank = 0; rank < 3; ++rank) {
-            EXPECT_EQ(plan["ranks"][rank]["memory"], summary["ranks"][rank]["memory"]) << rank;
-            for (const char* traffic : {"gradients", "parameters", "control"}) {
-              EXPECT_EQ(2 * plan["ranks"][rank]["sent_bytes_per_step"][traffic].get<std::int64_t>(),
-                        summary["ranks"][rank]["sent_bytes"][traffic])
-                  << rank << ' ' << traffic;
-            }
-          }
+          expect_planned(set({"mesh.zero=" + zero, "numerics.reduction=" + reduction, "train.micro_batch=1",
+                              "train.global_batch=" + global_batch, "data.seq_len=8",
+                              ++run % 2 == 0 ? "precision.compute=bf16" : "precision.compute=fp32",
+                              run % 3 == 0 ? "checkpoint.async=true" : "mesh.prefetch=2",
+                              run % 5 == 0 ? "mesh.overlap=false" : "mesh.bucket_mb=0.1"}) +
+                         Arguments{"--ranks", "3"});
         }
       }
+    }
+  }
+}
+
+// Meshes of up to 8 ranks; each row is as different from its neighbours as it can be.
+TEST_F(Ranks, PlansAreTheRunOnEveryMeshToTheByte) {
+  const std::vector<std::vector<std::string>> meshes = {
+      // --- tp ---
+      {"tp=2"},
+      {"tp=2", "sequence_parallel=false"},
+      {"tp=4", "dp=2", "zero=1", "vocab=263"},
+      {"tp=4", "sequence_parallel=false", "dp=2", "zero=2", "recompute=full", "compute=bf16"},
+      {"tp=2", "dp=2", "zero=3", "recompute=selective", "evaluates", "overlap=false", "reduction=tree",
+       "batch=6"},
+      {"tp=2", "dp=3", "zero=0", "recompute=selective", "compute=fp16", "tie=other", "batch=3"},
+      {"tp=4", "kv_heads=1", "vocab=261", "recompute=selective", "compute=bf16", "async"},
+      // --- pp ---
+      {"pp=2"},
+      {"pp=4", "batch=2", "evaluates"},
+      {"pp=4", "schedule=gpipe", "batch=5", "tie=other", "recompute=selective"},
+      {"pp=2", "schedule=zb-h1", "batch=7", "compute=bf16", "recompute=full", "evaluates"},
+      {"pp=4", "schedule=zb-h1", "batch=3", "tie=other"},
+      {"pp=2", "schedule=interleaved", "virtual_stages=2", "batch=6"},
+      {"pp=2", "schedule=interleaved", "virtual_stages=3", "batch=4", "stage_layers=[0,1,2,1,1,1]",
+       "recompute=full"},
+      {"pp=3", "stage_layers=[1,4,1]", "batch=5", "tie=other", "async", "compute=bf16"},
+      {"pp=8", "batch=3", "evaluates"},
+      {"pp=2", "dp=2", "zero=1", "batch=12", "reduction=tree"},
+      {"pp=2", "dp=2", "zero=2", "batch=12", "tie=other", "compute=fp16"},
+      {"pp=2", "dp=2", "zero=3", "batch=20", "schedule=gpipe", "recompute=selective", "evaluates"},
+      {"pp=2", "dp=4", "zero=3", "batch=20", "schedule=zb-h1", "reduction=tree", "compute=bf16"},
+      {"pp=2", "dp=2", "zero=3", "batch=16", "schedule=interleaved", "virtual_stages=2", "prefetch=3"},
+      {"pp=2", "dp=3", "zero=2", "batch=15", "schedule=zb-h1", "recompute=full", "overlap=false"},
+      // --- all ---
+      {"tp=2", "pp=2", "dp=2", "zero=0", "batch=6"},
+      {"tp=2", "pp=2", "dp=2", "zero=1", "batch=16", "schedule=interleaved", "virtual_stages=2", "compute=bf16",
+       "vocab=259"},
+      {"tp=2", "pp=2", "dp=2", "zero=2", "batch=10", "schedule=zb-h1", "recompute=selective"},
+      {"tp=2", "pp=2", "dp=2", "zero=3", "batch=10", "schedule=gpipe", "recompute=full", "tie=other", "async"},
+      {"tp=2", "pp=4", "batch=3", "sequence_parallel=false", "schedule=zb-h1", "recompute=full"},
+      {"tp=4", "pp=2", "batch=9", "evaluates", "kv_heads=2", "tie=other", "compute=fp16", "stage_layers=[4,2]"},
+      {"tp=4", "pp=2", "batch=1", "overlap=false", "reduction=tree", "recompute=selective"},
+  };
+  for (const std::string preset : {"gpt2-tiny", "llama-tiny"}) {
+    write_model(preset);
+    const bool tied = preset == "gpt2-tiny";
+    for (const std::vector<std::string>& mesh : meshes) {
+      std::vector<std::string> keys = {"model.layers=6", "train.micro_batch=1", "train.global_batch=4",
+                                       "data.seq_len=8", "model.vocab=262"};
+      for (const std::string& key : mesh) {
+        const std::string value = key.substr(key.find('=') + 1);
+        if (key == "async") {
+          keys.emplace_back("checkpoint.async=true");
+        } else if (key == "evaluates") {
+          keys.insert(keys.end(), {"data.valid=text.txt", "train.eval_every=1", "train.eval_batches=3"});
+        } else if (key == "tie=other") {
+          keys.push_back(std::string("model.tie_embeddings=") + (tied ? "false" : "true"));
+        } else if (key.starts_with("batch=")) {
+          keys.push_back("train.global_batch=" + value);
+        } else if (key.starts_with("compute=")) {
+          keys.push_back("precision." + key);
+        } else if (key.starts_with("recompute=")) {
+          keys.push_back("recompute.policy=" + value);
+        } else if (key.starts_with("reduction=")) {
+          keys.push_back("numerics." + key);
+        } else if (key.starts_with("vocab=") || (key.starts_with("kv_heads=") && !tied)) {
+          keys.push_back("model." + key);
+        } else if (!key.starts_with("kv_heads=")) {
+          keys.push_back("mesh." + key);
+        }
+      }
+      expect_planned(set(keys) + Arguments{"--ranks-as", "threads"});
     }
   }
 }

@@ -99,8 +99,8 @@ TEST_F(TraceTest, HasEveryRanksWorkOnOneClock) {
     EXPECT_FALSE(rank.has("dp communication", "compute"));
     // 4 sequences on 2 ranks, one at a time.
     EXPECT_EQ(rank.named("compute", "step ").size(), 4U);
-    EXPECT_EQ(rank.named("compute", "forward ").size(), 8U);
-    EXPECT_EQ(rank.named("compute", "backward 1").size(), 4U);
+    EXPECT_EQ(rank.named("compute", "F").size(), 8U);
+    EXPECT_EQ(rank.named("compute", "B1").size(), 4U);
     EXPECT_EQ(rank.named("compute", "optimizer").size(), 4U);
     EXPECT_EQ(rank.named("compute", "gradient norm").size(), 4U);
     EXPECT_EQ(rank.named("compute", "evaluation").size(), 1U);
@@ -120,8 +120,8 @@ TEST_F(TraceTest, HasEveryRanksWorkOnOneClock) {
   }
   // The shape of a step.
   const Event step = first[1];
-  const Event forward = ranks.at(0).named("compute", "forward 1")[1];
-  const Event backward = ranks.at(0).named("compute", "backward 1")[1];
+  const Event forward = ranks.at(0).named("compute", "F1")[1];
+  const Event backward = ranks.at(0).named("compute", "B1")[1];
   const Event optimizer = ranks.at(0).named("compute", "optimizer")[1];
   EXPECT_LE(step.begin, forward.begin);
   EXPECT_LE(forward.end, backward.begin);

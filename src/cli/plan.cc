@@ -6,28 +6,57 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "cli/commands.h"
+#include "plan/plan_trace.h"
+#include "plan/timeline_text.h"
+#include "telemetry/progress.h"
 #include "train/vocabulary.h"
 
 namespace meshtrain::cli {
+namespace {
+
+int columns_of_output() {
+  constexpr int kColumnsOfFile = 120;
+  const ProgressOptions output = progress_options_for(stdout);
+  return output.terminal ? static_cast<int>(output.width) : kColumnsOfFile;
+}
+
+}  // namespace
 
 void add_plan(CLI::App& app) {
   struct Arguments {
     ConfigArguments config;
     RankArguments ranks;
     bool json = false;
+    bool timeline = false;
+    std::string trace;
   };
   const auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("plan", "What a run would cost: memory to the byte, FLOPs by layer");
+  CLI::App* command = app.add_subcommand(
+      "plan", "What a run would cost: memory to the byte, bytes sent, FLOPs by layer, the pipeline's timeline");
   add_config_arguments(*command, arguments->config);
   command->add_option("--ranks", arguments->ranks.ranks, "Ranks of the run, where mesh.dp leaves it open")
-      ->check(whole_number(1, kMostRanks));
-  command->add_flag("--json", arguments->json, "For programs");
+      ->check(whole_number(1));
+  CLI::Option* json = command->add_flag("--json", arguments->json, "For programs");
+  command->add_flag("--timeline", arguments->timeline, "Draw the pipeline instead: a row a stage")
+      ->excludes(json);
+  command
+      ->add_option("--trace", arguments->trace,
+                   "Also write a step with modelled times as a Chrome trace, a rank of each stage")
+      ->type_name("FILE");
   command->callback([arguments] {
     const Config loaded = load(arguments->config, arguments->ranks);
     const Config config = with_vocabulary(with_ranks(loaded, arguments->ranks.ranks));
     const Plan plan = make_plan(config);
-    const std::string text = arguments->json ? to_json(plan, config).dump(2) + "\n" : to_text(plan, config);
+    if (!arguments->trace.empty()) {
+      const TraceRates rates = trace_rates(config);
+      write_plan_trace(config, rates, arguments->trace);
+      notice("{} is a step at {}", arguments->trace, to_string(rates, config));
+    }
+    const std::string text = arguments->timeline ? timeline_text(plan, config, columns_of_output())
+                             : arguments->json   ? to_json(plan, config).dump(2) + "\n"
+                                                 : to_text(plan, config);
     std::fwrite(text.data(), 1, text.size(), stdout);
   });
 }

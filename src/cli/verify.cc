@@ -86,6 +86,11 @@ std::string reason_of(const Config& config, const Config& reference, double tole
     return " Tensor parallelism cuts the sums inside matrix products, which rounds them in another order: such "
            "meshes are compared with --tolerance, 1e-5 in fp32.";
   }
+  if (config.mesh.tp > 1 && config.mesh.sequence_parallel != reference.mesh.sequence_parallel) {
+    if (tolerance > 0.0) return "";
+    return " With mesh.sequence_parallel the gradients of norms and biases are summed over tokens in another "
+           "order: such meshes are compared with --tolerance, 1e-5 in fp32.";
+  }
   if (config.reduction == "tree") return "";
   return " With numerics.reduction = \"fast\" sums over the batch follow the mesh and its micro-steps; "
          "\"tree\" gives all of them the same bits.";

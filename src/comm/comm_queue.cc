@@ -22,7 +22,7 @@ CommQueue::~CommQueue() {
   thread_->join();
 }
 
-CommQueue::Ticket CommQueue::submit(Job job, const char* name) {
+CommQueue::Ticket CommQueue::submit(Job job, const char* name, TraceKind kind) {
   if (!thread_) {
     job(stream_);
     done_ = ++submitted_;
@@ -31,7 +31,7 @@ CommQueue::Ticket CommQueue::submit(Job job, const char* name) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
-    jobs_.push_back({.job = std::move(job), .name = name});
+    jobs_.push_back({.job = std::move(job), .name = name, .kind = kind});
   }
   changed_.notify_all();
   return ++submitted_;
@@ -64,7 +64,7 @@ void CommQueue::run_jobs() {
     lock.unlock();
     std::exception_ptr failure;
     try {
-      const TraceSpan span(stream_.trace(), TraceKind::kCommunication, "{}", next.name);
+      const TraceSpan span(stream_.trace(), next.kind, "{}", next.name);
       next.job(stream_);
     } catch (...) {
       failure = std::current_exception();

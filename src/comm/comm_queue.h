@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/trace.h"
 #include "device/device.h"
 #include "device/stream.h"
 
@@ -29,8 +30,8 @@ class CommQueue {
   // Jobs count from 1.
   using Ticket = std::int64_t;
   using Job = std::function<void(Stream&)>;
-  // `name`: a literal, of the job's event in the trace.
-  Ticket submit(Job job, const char* name = "job");
+  // `name`: a literal, of the job's event in the trace, which is of this kind.
+  Ticket submit(Job job, const char* name = "job", TraceKind kind = TraceKind::kCommunication);
   // Returns when this job and all before it are done. The first exception of a job is thrown here, by every
   // later wait and submit too; jobs behind it do not run.
   void wait(Ticket ticket);
@@ -47,6 +48,7 @@ class CommQueue {
   struct Named {
     Job job;
     const char* name;
+    TraceKind kind;
   };
   void run_jobs();
 

@@ -77,9 +77,9 @@ void Communicator::count(Traffic traffic, std::int64_t bytes) {
 }
 
 // The event of a call with a payload of so many bytes.
-TraceSpan Communicator::traced(CommOp op, std::int64_t bytes) const {
+TraceSpan Communicator::traced(CommOp op, std::int64_t bytes, TraceKind kind) const {
   if (trace_ == nullptr) return {};
-  return {trace_, TraceKind::kCommunication, "{} {} {}", name_of(op), name_, payload_text(bytes)};
+  return {trace_, kind, "{} {} {}", name_of(op), name_, payload_text(bytes)};
 }
 
 void Communicator::barrier() {
@@ -156,7 +156,9 @@ void Communicator::exchange(std::span<const Transfer> sends, std::span<const Tra
   for (const Transfer& send : sends) bytes += send.peer == rank_ ? 0 : send.data.bytes();
   for (const Transfer& receive : receives) received += receive.peer == rank_ ? 0 : receive.data.bytes();
   count(traffic, bytes);
-  const TraceSpan span = traced(CommOp::kExchange, std::max(bytes, received));
+  // Who only receives mostly waits.
+  const TraceSpan span = traced(CommOp::kExchange, std::max(bytes, received),
+                                sends.empty() ? TraceKind::kWait : TraceKind::kCommunication);
   do_exchange(sends, receives);
 }
 

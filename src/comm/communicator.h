@@ -30,12 +30,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/trace.h"
 #include "device/tensor.h"
 
 namespace meshtrain {
-
-class TraceSpan;
-class TraceTrack;
 
 class CommError : public RunError {
  public:
@@ -148,7 +146,7 @@ class Communicator {
 
  private:
   void count(Traffic traffic, std::int64_t bytes);
-  TraceSpan traced(CommOp op, std::int64_t bytes) const;
+  TraceSpan traced(CommOp op, std::int64_t bytes, TraceKind kind = TraceKind::kCommunication) const;
 
   std::string name_;
   std::vector<int> ranks_;

@@ -1,6 +1,7 @@
 #include "pipeline/executor.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/error.h"
@@ -81,7 +82,7 @@ class PipelineLink {
           const Transfer message = {.peer = peer_, .data = data};
           ranks_->exchange({}, {&message, 1});
         },
-        "receive");
+        "receive", TraceKind::kWait);
   }
 
   std::unique_ptr<Communicator> ranks_;
@@ -96,7 +97,7 @@ class PipelineLink {
 
 PipelineExecutor::PipelineExecutor(const PipelineShape& pipeline, int stage, World& world,
                                    std::span<const int> ranks, Device& device, DType dtype, const Shape& shape)
-    : pipeline_(pipeline), stage_(stage) {
+    : pipeline_(pipeline), stage_(stage), world_(world) {
   const int stages = pipeline.stages;
   if (stages == 1) {
     check(pipeline.chunks == 1, "one stage has one chunk");
@@ -134,7 +135,15 @@ void PipelineExecutor::run(std::span<const PipelineAction> order, PipelineWork& 
   const auto has_output = [&](int chunk) { return !is_last(chunk); };
   if (activations_in_) activations_in_->expect(count(PipelineStep::kForward, has_input));
   if (gradients_in_) gradients_in_->expect(count(PipelineStep::kBackward, has_output));
-  for (const PipelineAction& action : order) run_action(action, work, traffic);
+  try {
+    for (const PipelineAction& action : order) {
+      run_action(action, work, traffic);
+      if (watch_) watch_(action);
+    }
+  } catch (const std::exception& error) {
+    world_.abort(fmt::format("rank {} failed: {}", world_.rank(), error.what()));
+    throw;
+  }
 }
 
 void PipelineExecutor::run_action(const PipelineAction& action, PipelineWork& work, Traffic traffic) {
@@ -175,13 +184,12 @@ void PipelineExecutor::set_trace(Trace* trace, TraceTrack* compute) {
   show(gradients_out_.get(), "pp gradients out");
 }
 
-CommStats PipelineExecutor::sent() const {
-  CommStats total;
-  for (const PipelineLink* link :
-       {activations_in_.get(), activations_out_.get(), gradients_in_.get(), gradients_out_.get()}) {
-    if (link != nullptr) total = total + link->sent();
-  }
-  return total;
+CommStats PipelineExecutor::sent_to_next() const {
+  return activations_out_ ? activations_out_->sent() : CommStats{};
+}
+
+CommStats PipelineExecutor::sent_to_previous() const {
+  return gradients_out_ ? gradients_out_->sent() : CommStats{};
 }
 
 }  // namespace meshtrain

@@ -7,8 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/trace.h"
@@ -37,7 +39,7 @@ class PipelineLink;
 class PipelineExecutor {
  public:
   // `ranks`: the world ranks of all stages of this pipeline, in order. A message has `shape` of `dtype`. A
-  // collective call of the pipeline's ranks.
+  // collective call of the pipeline's ranks. World and device outlive it.
   PipelineExecutor(const PipelineShape& pipeline, int stage, World& world, std::span<const int> ranks,
                    Device& device, DType dtype, const Shape& shape);
   ~PipelineExecutor();
@@ -45,12 +47,18 @@ class PipelineExecutor {
   PipelineExecutor& operator=(const PipelineExecutor&) = delete;
 
   // Returns when all actions are done and all that they need was received; what was sent last may be on its
-  // way. All stages run orders of one schedule. Backward steps may be missing in all of them.
+  // way. All stages run orders of one schedule. Backward steps may be missing in all of them. An exception of
+  // `work` aborts the world before it is passed on, since other stages, and jobs here, wait for what will never
+  // be sent.
   void run(std::span<const PipelineAction> order, PipelineWork& work, Traffic traffic);
 
-  // Returns when nothing is on its way.
+  // Returns when nothing is on its way. What has not begun to travel when the executor goes is never sent.
   void settle();
-  CommStats sent() const;
+  CommStats sent() const { return sent_to_next() + sent_to_previous(); }
+  CommStats sent_to_next() const;      // activations
+  CommStats sent_to_previous() const;  // their gradients
+  // Called after each action, its message handed over; null: nobody watches.
+  void set_watch(std::function<void(const PipelineAction&)> watch) { watch_ = std::move(watch); }
   // Each direction has a track of its own, and `compute` shows waiting for it. Null: no more.
   void set_trace(Trace* trace, TraceTrack* compute);
 
@@ -61,6 +69,8 @@ class PipelineExecutor {
 
   PipelineShape pipeline_;
   int stage_;
+  World& world_;
+  std::function<void(const PipelineAction&)> watch_;
   std::unique_ptr<PipelineLink> activations_in_, activations_out_, gradients_in_, gradients_out_;
 };
 

@@ -50,13 +50,24 @@ class Edge {
     asked_.push_back(at);
     settle();
   }
+  // All that arrived.
+  void add_to(std::vector<TimedMessage>& messages, TimedMessage message) const {
+    for (std::size_t i = 0; i < arrived_.size(); ++i) {
+      message.sent = sent_[i];
+      message.asked = asked_[i];
+      message.begin = begun_[i];
+      message.end = arrived_[i];
+      messages.push_back(message);
+    }
+  }
 
  private:
   void settle() {
     while (arrived_.size() < std::min(sent_.size(), asked_.size())) {
       const std::size_t i = arrived_.size();
       const double before = i == 0 ? 0.0 : arrived_[i - 1];
-      arrived_.push_back(std::max({sent_[i], asked_[i], before}) + transfer_);
+      begun_.push_back(std::max({sent_[i], asked_[i], before}));
+      arrived_.push_back(begun_.back() + transfer_);
     }
   }
 
@@ -64,6 +75,7 @@ class Edge {
   std::vector<Message> messages_;
   std::vector<double> sent_;
   std::vector<double> asked_;
+  std::vector<double> begun_;
   std::vector<double> arrived_;
   std::size_t used_ = 0;
 };
@@ -95,6 +107,10 @@ class Walk {
     for (int stage = 0; stage < shape_.stages; ++stage) {
       if (clocks_[stage].next < orders_[stage].size()) throw std::logic_error(why_stopped());
       timeline_.seconds = std::max(timeline_.seconds, clocks_[stage].seconds);
+      const int next = (stage + 1) % shape_.stages;
+      const int before = (stage + shape_.stages - 1) % shape_.stages;
+      forward_edges_[stage].add_to(timeline_.messages, {.from = stage, .to = next, .forward = true});
+      backward_edges_[stage].add_to(timeline_.messages, {.from = stage, .to = before, .forward = false});
     }
     return std::move(timeline_);
   }

@@ -30,8 +30,19 @@ struct TimedAction {
   double begin = 0.0;
   double end = 0.0;
 };
+// An activation on its way to the next stage (forward), or its gradient back.
+struct TimedMessage {
+  int from = 0;
+  int to = 0;
+  bool forward = true;
+  double sent = 0.0;   // when its sender was done with it
+  double asked = 0.0;  // when its receiver had a buffer for it
+  double begin = 0.0;  // of its way: sent and asked for, the one before it arrived
+  double end = 0.0;
+};
 struct Timeline {
   std::vector<std::vector<TimedAction>> stages;
+  std::vector<TimedMessage> messages;  // of one direction between two stages in order
   double seconds = 0.0;
   // Part of stages·seconds in which a stage does nothing.
   double idle_fraction() const;

@@ -53,10 +53,10 @@ TEST(Plan, EqualsWhatARealStepUses) {
     assembly.initialize();
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(6 * 33), 1);
     train_step(assembly, {.tokens = tokens, .targets = tokens}, 1e-3, 1);
-    EXPECT_EQ(assembly.peak_memory(), plan.memory);
+    EXPECT_EQ(assembly.peak_memory(), plan.leader.memory);
     eval_step(assembly,
               {.tokens = std::span(tokens).first(3 * 33), .targets = std::span(tokens).first(3 * 33)});
-    EXPECT_EQ(assembly.peak_memory(), plan.memory);
+    EXPECT_EQ(assembly.peak_memory(), plan.leader.memory);
     std::int64_t parameters = 0;
     for (const LayerProfile& layer : plan.layers) parameters += layer.parameters;
     EXPECT_EQ(parameters, plan.parameters);
@@ -83,7 +83,7 @@ TEST(Plan, BytesAParameter) {
   config.model = preset("llama-3-8b");
   config.data.seq_len = 64;
   config.train.micro_batch = config.train.global_batch = 1;
-  const MemoryUse use = make_plan(config).memory;
+  const MemoryUse use = make_plan(config).leader.memory;
   constexpr std::int64_t kParameters = 8'030'261'248;
   EXPECT_EQ(use[MemoryCategory::kParameters], 2 * kParameters);
   EXPECT_EQ(use[MemoryCategory::kGradients], 4 * kParameters);

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "model/flops.h"
 #include "plan/plan.h"
@@ -15,118 +15,212 @@ bool same_costs(const LayerProfile& a, const LayerProfile& b) {
          a.forward_flops == b.forward_flops && a.backward_flops == b.backward_flops;
 }
 
+// Layers that cost the same are one row: "layers.0 .. layers.7", or with others between them
+// "layers.0 .. layers.30 (28 of them)".
+struct LayerRow {
+  const LayerProfile* first = nullptr;
+  const LayerProfile* last = nullptr;
+  std::int64_t count = 0;
+  std::string name() const {
+    if (count == 1) return first->name;
+    const std::string range = fmt::format("{} .. {}", first->name, last->name);
+    return last - first + 1 == count ? range : fmt::format("{} ({} of them)", range, count);
+  }
+};
+
+std::vector<LayerRow> rows_of(const std::vector<LayerProfile>& layers) {
+  std::vector<LayerRow> rows;
+  for (const LayerProfile& layer : layers) {
+    const auto same = std::find_if(rows.begin(), rows.end(),
+                                   [&](const LayerRow& row) { return same_costs(*row.first, layer); });
+    LayerRow& row = same != rows.end() ? *same : rows.emplace_back(LayerRow{.first = &layer});
+    row.last = &layer;
+    ++row.count;
+  }
+  return rows;
+}
+
 std::string layer_table(const std::vector<LayerProfile>& layers) {
-  std::string text = fmt::format("{:<18} {:>15} {:>14} {:>14} {:>14}\n", "layer (a micro-batch)", "parameters",
-                                 "activations", "forward FLOP", "backward FLOP");
-  for (std::size_t first = 0; first < layers.size();) {
-    std::size_t last = first;
-    while (last + 1 < layers.size() && same_costs(layers[first], layers[last + 1])) ++last;
-    const LayerProfile& layer = layers[first];
-    const std::string name = last > first ? fmt::format("{} .. {}", layer.name, layers[last].name) : layer.name;
-    text += fmt::format("{:<21} {:>15} {:>14} {:>14} {:>14}\n", name, layer.parameters,
-                        format_bytes(layer.activation_bytes), format_flops(layer.forward_flops),
-                        format_flops(layer.backward_flops));
-    first = last + 1;
+  const std::vector<LayerRow> rows = rows_of(layers);
+  std::size_t width = 21;
+  for (const LayerRow& row : rows) width = std::max(width, row.name().size());
+  std::string text = fmt::format("{:<{}} {:>15} {:>14} {:>14} {:>14}\n", "layer (a micro-batch)", width,
+                                 "parameters", "activations", "forward FLOP", "backward FLOP");
+  for (const LayerRow& row : rows) {
+    text += fmt::format("{:<{}} {:>15} {:>14} {:>14} {:>14}\n", row.name(), width, row.first->parameters,
+                        format_bytes(row.first->activation_bytes), format_flops(row.first->forward_flops),
+                        format_flops(row.first->backward_flops));
   }
   return text;
 }
 
+// GB are 1e9 bytes, as the field's papers count them.
 std::string gigabytes(std::int64_t bytes) {
   return fmt::format("{:.3f} GB", static_cast<double>(bytes) * 1e-9);
 }
 
-// GB are 1e9 bytes, as the field's papers count them.
-std::string stage_table(const std::vector<StagePlan>& stages, std::int64_t chosen) {
+std::string zero_table(const std::vector<ZeroPlan>& zero_stages, std::int64_t chosen) {
   std::string text =
       fmt::format("{:<8} {:>16} {:>16} {:>16}\n", "zero", "states a rank", "memory a rank", "sent a step");
   std::string narrow;
-  for (const StagePlan& stage : stages) {
+  for (const ZeroPlan& plan : zero_stages) {
     text += fmt::format("{:<8} {:>16} {:>16} {:>16}\n",
-                        fmt::format("{}{}", stage.zero, stage.zero == chosen ? " *" : ""),
-                        gigabytes(stage.states), gigabytes(stage.memory), gigabytes(stage.sent));
-    narrow += fmt::format("{}{}", narrow.empty() ? "" : ", ", gigabytes(stage.states_16_bit_gradients));
+                        fmt::format("{}{}", plan.zero, plan.zero == chosen ? " *" : ""), gigabytes(plan.states),
+                        gigabytes(plan.memory), gigabytes(plan.sent));
+    narrow += fmt::format("{}{}", narrow.empty() ? "" : ", ", gigabytes(plan.states_16_bit_gradients));
   }
   text += "States are parameters, gradients, masters and optimizer state; * is what the config asks for.\n";
-  if (stages.front().states_16_bit_gradients != stages.front().states) {
+  if (zero_stages.front().states_16_bit_gradients != zero_stages.front().states) {
     text += fmt::format("With 16-bit gradients (precision.gradients) states would be {}.\n", narrow);
   }
   return text;
 }
 
-std::string rank_text(const Plan& plan) {
-  const RankPlan& other = plan.ranks.back();
-  const std::string who =
-      plan.ranks.size() == 2 ? "rank 1" : fmt::format("ranks 1 to {}, each", plan.ranks.size() - 1);
-  std::string text = other.memory == plan.memory ? fmt::format("{}: the same", who)
-                                                 : fmt::format("{}: {} bytes  {}", who, other.memory.total(),
-                                                               format_bytes(other.memory.total()));
-  text += "\nsent a step by each rank:";
-  for (const Traffic traffic : {Traffic::kGradients, Traffic::kParameters, Traffic::kControl}) {
-    text += fmt::format("  {} {}", name_of(traffic), other.sent.sent_for(traffic));
-  }
-  return text + " bytes\n\n";
+// --- Stages. ---
+
+// "embed, layers.0 .. layers.7".
+std::string layers_text(const ModelPiece& layers) {
+  std::vector<std::string> parts;
+  if (layers.embedding) parts.emplace_back("embed");
+  if (layers.blocks > 0) parts.push_back(fmt::format("layers.{}", layers.first_block));
+  if (layers.blocks > 1) parts.back() += fmt::format(" .. {}", layers.first_block + layers.blocks - 1);
+  if (layers.head) parts.emplace_back("head");
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-nlohmann::json ranks_json(const std::vector<RankPlan>& ranks) {
-  nlohmann::json json = nlohmann::json::array();
-  for (const RankPlan& rank : ranks) {
-    nlohmann::json sent;
-    for (const Traffic traffic : {Traffic::kGradients, Traffic::kParameters, Traffic::kControl}) {
-      sent[std::string(name_of(traffic))] = rank.sent.sent_for(traffic);
+std::string layers_text(const std::vector<PiecePlan>& pieces) {
+  std::vector<std::string> parts;
+  for (const PiecePlan& piece : pieces) parts.push_back(layers_text(piece.layers));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+std::string live_text(const std::vector<PiecePlan>& pieces) {
+  std::vector<std::int64_t> live;
+  for (const PiecePlan& piece : pieces) live.push_back(piece.live);
+  return fmt::format("{}", fmt::join(live, "+"));
+}
+
+bool alike(const StagePlan& a, const StagePlan& b) {
+  return a.rank.memory == b.rank.memory && a.parameters == b.parameters && a.flops == b.flops &&
+         live_text(a.pieces) == live_text(b.pieces);
+}
+
+// Neighbours that are alike are one row: "3 .. 6", and their layers from the first to the last.
+struct StageRow {
+  std::string stages;
+  std::string layers;
+  const StagePlan* plan = nullptr;
+};
+
+std::vector<StageRow> rows_of(const std::vector<StagePlan>& stages) {
+  std::vector<StageRow> rows;
+  for (std::size_t first = 0; first < stages.size();) {
+    std::size_t last = first;
+    while (last + 1 < stages.size() && alike(stages[first], stages[last + 1])) ++last;
+    StageRow& row = rows.emplace_back(StageRow{.stages = fmt::format("{}", first),
+                                               .layers = layers_text(stages[first].pieces),
+                                               .plan = &stages[first]});
+    if (last > first) {
+      row.stages += fmt::format(" .. {}", last);
+      row.layers += " to " + layers_text(stages[last].pieces);
     }
-    json.push_back(
-        {{"rank", json.size()}, {"memory", memory_to_json(rank.memory)}, {"sent_bytes_per_step", sent}});
+    first = last + 1;
   }
-  return json;
+  return rows;
 }
 
-nlohmann::json stages_json(const std::vector<StagePlan>& stages) {
-  nlohmann::json json = nlohmann::json::array();
-  for (const StagePlan& stage : stages) {
-    json.push_back({{"zero", stage.zero},
-                    {"states_bytes", stage.states},
-                    {"states_bytes_16_bit_gradients", stage.states_16_bit_gradients},
-                    {"memory_bytes", stage.memory},
-                    {"sent_bytes_per_step", stage.sent}});
+// Of the ranks of each stage; rank 0's memory stands elsewhere.
+std::string stage_tables(const Plan& plan) {
+  const std::vector<StageRow> rows = rows_of(plan.stages);
+  const auto total = [](const StagePlan& stage) { return stage.rank.memory.total(); };
+  const std::int64_t most =
+      total(*std::max_element(plan.stages.begin(), plan.stages.end(),
+                              [&](const StagePlan& a, const StagePlan& b) { return total(a) < total(b); }));
+  std::size_t width = 6;
+  for (const StageRow& row : rows) width = std::max(width, row.layers.size());
+  std::string text = fmt::format("{:<9} {:<{}} {:>14} {:>8} {:>14} {:>12}\n", "stage", "layers", width,
+                                 "parameters", "live", "FLOP a step", "memory");
+  for (const StageRow& row : rows) {
+    text += fmt::format("{:<9} {:<{}} {:>14} {:>8} {:>14} {:>12}{}\n", row.stages, row.layers, width,
+                        row.plan->parameters, live_text(row.plan->pieces), format_flops(row.plan->flops),
+                        format_bytes(total(*row.plan)), total(*row.plan) == most ? " *" : "");
   }
-  return json;
+  text +=
+      "Of one rank of the stage, which writes no checkpoint; live: micro-batches alive at once; * needs "
+      "most.\n\n";
+  text += fmt::format("{:<9}", "stage");
+  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+    text += fmt::format(" {:>13}", name_of(static_cast<MemoryCategory>(i)));
+  }
+  text += '\n';
+  for (const StageRow& row : rows) {
+    text += fmt::format("{:<9}", row.stages);
+    for (const std::int64_t bytes : row.plan->rank.memory.bytes)
+      text += fmt::format(" {:>13}", format_bytes(bytes));
+    text += '\n';
+  }
+  return text + '\n';
+}
+
+// --- Bytes sent. ---
+
+struct AxisRow {
+  const char* axis;
+  const char* what;
+  AxisTraffic traffic;
+};
+constexpr AxisRow kAxisRows[] = {
+    {"tp", "sums and gathers within layers", AxisTraffic::kTensorLayers},
+    {"tp", "gradients of copied weights", AxisTraffic::kTensorCopies},
+    {"pp", "activations to the next stage", AxisTraffic::kNextStage},
+    {"pp", "gradients to the stage before", AxisTraffic::kPreviousStage},
+    {"pp", "tied table, first and last stage", AxisTraffic::kTiedTable},
+    {"dp", "gradients", AxisTraffic::kDataGradients},
+    {"dp", "weights", AxisTraffic::kDataParameters},
+};
+
+std::string rank_text(const Plan& plan) {
+  const MemoryUse& other = plan.stages.front().rank.memory;
+  if (plan.stages.size() > 1) return stage_tables(plan);
+  const std::string who = plan.ranks() == 2 ? "rank 1" : fmt::format("ranks 1 to {}, each", plan.ranks() - 1);
+  if (other == plan.leader.memory) return fmt::format("{}: the same\n\n", who);
+  return fmt::format("{}: {} bytes  {}\n\n", who, other.total(), format_bytes(other.total()));
+}
+
+// A ring's link carries what a rank sends, and the link between two stages what either sends.
+std::string sent_table(const Plan& plan) {
+  const bool staged = plan.stages.size() > 1;
+  std::string text = fmt::format("{:<38} {:>16} {:>16}{}\n", "bytes sent a step", "a rank", "on a link",
+                                 staged ? "  most on stage" : "");
+  const auto add = [&](const std::string& what, std::int64_t stage, std::int64_t bytes, std::int64_t on_link) {
+    text +=
+        fmt::format("{:<38} {:>16} {:>16}{}\n", what, bytes, on_link, staged ? fmt::format("  {}", stage) : "");
+  };
+  for (const AxisRow& row : kAxisRows) {
+    const std::int64_t stage = busiest_stage(plan, {row.traffic});
+    const std::int64_t bytes = plan.stages[static_cast<std::size_t>(stage)].rank.along_axes[row.traffic];
+    if (bytes > 0) add(fmt::format("{}  {}", row.axis, row.what), stage, bytes, bytes);
+  }
+  const std::int64_t control = plan.leader.sent.sent_for(Traffic::kControl);
+  return text + fmt::format("{:<38} {:>16}\n\n", "all control values", control);
 }
 
 }  // namespace
-
-nlohmann::json to_json(const Plan& plan, const Config& config) {
-  nlohmann::json layers = nlohmann::json::array();
-  for (const LayerProfile& layer : plan.layers) {
-    layers.push_back({{"name", layer.name},
-                      {"parameters", layer.parameters},
-                      {"activation_bytes", layer.activation_bytes},
-                      {"forward_flops", layer.forward_flops},
-                      {"backward_flops", layer.backward_flops}});
-  }
-  return {{"preset", config.preset},
-          {"parameters", plan.parameters},
-          {"memory", memory_to_json(plan.memory)},
-          {"ranks", ranks_json(plan.ranks)},
-          {"zero_stages", stages_json(plan.stages)},
-          {"layers", layers},
-          {"micro_batch", config.train.micro_batch},
-          {"global_batch", config.train.global_batch},
-          {"seq_len", config.data.seq_len},
-          {"tokens_per_step", plan.tokens_per_step},
-          {"step_flops", plan.step_flops},
-          {"model_flops_per_token", plan.model_flops_per_token},
-          {"flop_convention", kFlopConvention}};
-}
 
 std::string to_text(const Plan& plan, const Config& config) {
   std::string text = fmt::format("{} parameters, {} compute, micro-batch {} x {} tokens, recompute {}\n\n",
                                  plan.parameters, name_of(config.precision.compute), config.train.micro_batch,
                                  config.data.seq_len, name_of(config.recompute));
-  if (plan.ranks.size() > 1) text += "rank 0\n";
-  text += memory_table(plan.memory) + "\n\n";
-  if (plan.ranks.size() > 1) text += rank_text(plan) + stage_table(plan.stages, config.mesh.zero) + "\n";
+  if (plan.ranks() > 1) text += "rank 0\n";
+  text += memory_table(plan.leader.memory) + "\n\n";
+  if (plan.ranks() > 1) text += rank_text(plan) + sent_table(plan);
+  if (!plan.zero_stages.empty()) text += zero_table(plan.zero_stages, config.mesh.zero) + "\n";
   text += layer_table(plan.layers);
-  text += "The head's backward pass is part of its forward pass.\n";
+  text += "The head's forward pass is part of its backward pass, but for the final norm.\n";
+  if (config.mesh.tp > 1) {
+    text += fmt::format("Parameters and FLOPs are those of all {} tensor-parallel ranks, activations of one.\n",
+                        config.mesh.tp);
+  }
   text += fmt::format("\none step: {} tokens, {} executed; MFU counts {} a token ({})\n", plan.tokens_per_step,
                       format_flops(plan.step_flops), format_flops(plan.model_flops_per_token), kFlopConvention);
   return text;

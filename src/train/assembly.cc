@@ -49,7 +49,8 @@ std::int64_t micro_steps_that_show_all(const Config& config) {
 }  // namespace
 
 const PipelineSchedule& schedule_of(const Config& config) {
-  const PipelineSchedule* schedule = find_schedule(config.mesh.schedule);
+  // One stage has nothing to order: every schedule does one micro-batch after the other.
+  const PipelineSchedule* schedule = find_schedule(config.mesh.pp == 1 ? "1f1b" : config.mesh.schedule);
   check(schedule != nullptr, "a config names a schedule");
   return *schedule;
 }
@@ -105,10 +106,10 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
       config_(config),
       device_(device),
       pipeline_(pipeline_of(config)),
-      layer_queue_(device, config.mesh.overlap && config.mesh.tp > 1),
-      queue_(device, config.mesh.overlap && world.size() > 1),
       tensor(*groups.tensor, *groups.tensor_background, layer_queue_, config.mesh.sequence_parallel),
-      tensor_in_evaluation(tensor.counted_as(Traffic::kEvaluation)) {
+      tensor_in_evaluation(tensor.counted_as(Traffic::kEvaluation)),
+      layer_queue_(device, config.mesh.overlap && config.mesh.tp > 1),
+      queue_(device, config.mesh.overlap && world.size() > 1) {
   model =
       std::make_unique<Transformer>(config.model, params, device,
                                     TransformerOptions{.compute = config.precision.compute,

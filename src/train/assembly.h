@@ -141,13 +141,16 @@ class Assembly {
   Buffer batch_buffer_;
   std::vector<Buffer> optimizer_buffers_;
   std::optional<gradsync::CopySum> copies_;
-  CommQueue layer_queue_;  // sums within layers
-  CommQueue queue_;        // gradients and weights
 
  public:
   TensorGroup tensor;
   TensorGroup tensor_in_evaluation;
-  std::unique_ptr<GradSync> sync;  // its jobs, in the queue, use all of the above
+  std::unique_ptr<GradSync> sync;
+
+ private:
+  // They end first: their jobs use all of the above.
+  CommQueue layer_queue_;  // sums within layers
+  CommQueue queue_;        // gradients and weights
 };
 
 }  // namespace meshtrain

@@ -26,8 +26,10 @@ nlohmann::json to_json(const CommStats& sent) {
 nlohmann::json to_json(const std::vector<RankSummary>& ranks) {
   nlohmann::json json = nlohmann::json::array();
   for (const RankSummary& rank : ranks) {
-    json.push_back(
-        {{"rank", json.size()}, {"memory", memory_to_json(rank.memory)}, {"sent_bytes", to_json(rank.sent)}});
+    json.push_back({{"rank", json.size()},
+                    {"memory", memory_to_json(rank.memory)},
+                    {"sent_bytes", to_json(rank.sent)},
+                    {"sent_bytes_by_axis", to_json(rank.by_axis)}});
   }
   return json;
 }
@@ -35,7 +37,8 @@ nlohmann::json to_json(const std::vector<RankSummary>& ranks) {
 }  // namespace
 
 std::vector<RankSummary> summaries_of_ranks(Assembly& assembly) {
-  const RankSummary own = {.memory = assembly.peak_memory(), .sent = assembly.sent()};
+  const RankSummary own = {
+      .memory = assembly.peak_memory(), .sent = assembly.sent(), .by_axis = axis_bytes_of(assembly)};
   return gather_from_ranks<RankSummary>(*assembly.groups.control, {&own, 1}, Traffic::kOther);
 }
 

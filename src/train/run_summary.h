@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "device/memory.h"
 #include "train/assembly.h"
+#include "train/axis_bytes.h"
 #include "train/evaluation.h"
 
 namespace meshtrain {
@@ -17,6 +18,7 @@ namespace meshtrain {
 struct RankSummary {
   MemoryUse memory;  // the highest use of each category
   CommStats sent;
+  AxisBytes by_axis;  // of training steps
 };
 // Of every rank, on every rank; a collective call. Nothing must be under way.
 std::vector<RankSummary> summaries_of_ranks(Assembly& assembly);

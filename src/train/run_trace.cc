@@ -11,16 +11,6 @@
 namespace meshtrain {
 namespace {
 
-// "rank 3 (pp 0, dp 1, tp 1)", without axes of one rank.
-std::string rank_text(const DeviceMesh& mesh, int rank) {
-  std::string place;
-  for (auto axis = mesh.axes().rbegin(); axis != mesh.axes().rend(); ++axis) {
-    if (axis->size == 1) continue;
-    place += fmt::format("{}{} {}", place.empty() ? "" : ", ", axis->name, mesh.coordinate(axis->name));
-  }
-  return place.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, place);
-}
-
 std::int64_t value_of_first(Communicator& ranks, std::int64_t value) {
   ranks.broadcast(Tensor(&value, DType::kI64, {1}), 0, Traffic::kOther);
   return value;
@@ -67,10 +57,19 @@ class ChunkTurn {
 
 }  // namespace
 
+std::string rank_name(const DeviceMesh& mesh, int rank) {
+  std::string place;
+  for (auto axis = mesh.axes().rbegin(); axis != mesh.axes().rend(); ++axis) {
+    if (axis->size == 1) continue;
+    place += fmt::format("{}{} {}", place.empty() ? "" : ", ", axis->name, mesh.coordinate(axis->name));
+  }
+  return place.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, place);
+}
+
 void RunTrace::begin(Assembly& assembly) {
   Communicator& ranks = *assembly.groups.control;
   rank_ = ranks.rank();
-  name_ = rank_text(assembly.groups.mesh, rank_);
+  name_ = rank_name(assembly.groups.mesh, rank_);
   begin_ns_ = steady_nanoseconds();
   offset_ = clock_offset(ranks);
   assembly.set_trace(&trace_);

@@ -11,6 +11,9 @@
 
 namespace meshtrain {
 
+// "rank 3 (pp 0, dp 1, tp 1)", without axes of one rank: of the rank whose coordinates `mesh` has.
+std::string rank_name(const DeviceMesh& mesh, int rank);
+
 class RunTrace {
  public:
   explicit RunTrace(std::string path, std::size_t events_per_track = Trace::kEventsPerTrack)
