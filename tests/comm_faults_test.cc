@@ -170,6 +170,27 @@ TEST(Faults, DeadlineOfAnExchangeNamesThePair) {
                                 "did not finish within 0.3 s", "rank 1 had not sent message 1 of 1 (8 fp32)"});
 }
 
+// Each waits for the one before it; whose deadline passes first does not see past that.
+TEST(Faults, DeadlineNamesTheRankThatWaitsForNobody) {
+  const auto failures = testing::run_threads(4, {std::chrono::milliseconds(800)}, [](World& world) {
+    const auto comm = world.group("pp", all_of(world));
+    std::array<float, 8> data{};
+    const Tensor message(data.data(), DType::kF32, {8});
+    if (world.rank() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1600));
+      return Lines();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100 * (4 - world.rank())));
+    const Transfer receive{world.rank() - 1, message};
+    comm->exchange({}, {&receive, 1});
+    return Lines();
+  });
+  for (const int rank : {1, 2, 3}) {
+    expect_contains(failures[rank], {"did not finish within 0.8 s: rank 2 had not sent message 1 of 1",
+                                     "; of all ranks only rank 0 waits for nobody"});
+  }
+}
+
 TEST(Faults, GroupThatARankDoesNotMake) {
   const auto failures = testing::run_threads(3, {std::chrono::milliseconds(300)}, [](World& world) {
     if (world.rank() != 2) world.group("tp", {0, 1, 2});

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <regex>
+#include <tuple>
 
 #include "checkpoint/checkpoint.h"
 #include "data/sampler.h"
@@ -156,6 +157,51 @@ TEST_F(RanksFaults, AStoppedRankIsADeadlineThatNamesIt) {
   expect_goes_on(kProcesses);
 }
 
+// With tensor parallelism the bits are those of the same tensor group.
+TEST_F(RanksFaults, AKilledStageOrPartOfALayerIsNamedToo) {
+  const Arguments tensor = set({"mesh.tp=2"});
+  const std::vector<std::tuple<Arguments, Arguments, Arguments>> cases = {
+      {set({"mesh.pp=4", "mesh.schedule=zb-h1"}), {}, set({"mesh.dp=2", "mesh.zero=3"})},
+      {set({"mesh.pp=2", "mesh.zero=2"}), {}, set({"mesh.pp=3"})},
+      {set({"mesh.pp=2", "mesh.tp=2"}), tensor, {}},
+      {set({"mesh.tp=2", "mesh.zero=3"}), tensor, set({"mesh.pp=2", "mesh.dp=2", "mesh.zero=1"})}};
+  std::size_t victim = 0;
+  for (const auto& [mesh, same, other] : cases) {
+    SCOPED_TRACE(testing::PrintToString(mesh));
+    const Running running = start_processes(mesh);
+    const auto begin = Clock::now();
+    kill(running.ranks[victim], SIGKILL);
+    const std::string message = message_of(running.process->finish(), 1);
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+    expect_contains(message, {"rank " + std::to_string(victim) + " (process ", "was killed by signal 9",
+                              "meshtrain train run --resume"});
+    expect_nothing_is_left(running);
+    expect_goes_on(other, same);
+    ++victim;
+  }
+}
+
+// Whoever waits for a rank that waits for the stopped one may be the first whose deadline passes.
+TEST_F(RanksFaults, AStoppedStageOrPartOfALayerIsNamedToo) {
+  const std::vector<std::pair<Arguments, std::size_t>> cases = {{set({"mesh.pp=4"}), 0},
+                                                                {set({"mesh.pp=4", "mesh.schedule=zb-h1"}), 3},
+                                                                {set({"mesh.pp=2", "mesh.tp=2"}), 1},
+                                                                {set({"mesh.tp=4"}), 2}};
+  for (const auto& [mesh, victim] : cases) {
+    SCOPED_TRACE(testing::PrintToString(mesh));
+    const Running running = start_processes(mesh + set({"mesh.deadline=1.5"}));
+    kill(running.ranks[victim], SIGSTOP);
+    const std::string message = message_of(running.process->finish(), 1);
+    const std::string name = "rank " + std::to_string(victim);
+    const std::regex expected(
+        "meshtrain: (rank \\d: )?step \\d+: [a-z-]+ .*(of group \"[a-z0-9 -]+\").* did not finish within 1.5 "
+        "s: .*(" +
+        name + " had not\\b|only " + name + " waits for nobody).*The newest checkpoint is .*--resume\n");
+    EXPECT_TRUE(std::regex_match(message, expected)) << message;
+    expect_nothing_is_left(running);
+  }
+}
+
 TEST_F(RanksFaults, RanksDieWithTheirSupervisor) {
   const Running running = start_processes(set({"mesh.zero=3"}));
   running.process->signal(SIGKILL);
@@ -188,6 +234,19 @@ TEST_F(RanksFaults, AnInterruptSavesAndStops) {
       EXPECT_EQ(read_json("run/summary.json")["steps"], steps_of("run"));
       if (signal == SIGINT) expect_goes_on({"--ranks", "2"});
     }
+  }
+}
+
+TEST_F(RanksFaults, AnInterruptSavesWhatStagesAndPartsHold) {
+  for (const Arguments& kind : {kProcesses, kThreads}) {
+    const Running running = start(kind + set({"mesh.tp=2", "mesh.pp=2", "mesh.schedule=zb-h1"}));
+    running.process->signal(SIGINT);
+    const Outcome outcome = running.process->finish();
+    EXPECT_EQ(outcome.status, 0) << outcome;
+    expect_contains(outcome.out, {"stopped after step " + std::to_string(steps_of("run")),
+                                  checkpoint_name(steps_of("run")), "meshtrain train run --resume"});
+    expect_nothing_is_left(running);
+    expect_goes_on(set({"mesh.dp=2", "mesh.zero=3"}), set({"mesh.tp=2"}));
   }
 }
 
@@ -231,9 +290,10 @@ TEST_F(RanksFaults, CtrlZMayLastLongerThanTheDeadline) {
 }
 
 TEST_F(RanksFaults, AFullDiskIsSaidOnceByTheRankThatWrites) {
-  for (const std::string async : {"false", "true"}) {
-    SCOPED_TRACE(async);
-    const Running running = start_processes(set({"checkpoint.async=" + async}));
+  for (const auto& [async, mesh] : std::vector<std::pair<std::string, Arguments>>{
+           {"false", {}}, {"true", {}}, {"false", set({"mesh.pp=4"})}, {"true", set({"mesh.pp=4"})}}) {
+    SCOPED_TRACE(async + testing::PrintToString(mesh));
+    const Running running = start_processes(mesh + set({"checkpoint.async=" + async}));
     // From now on files end after 200 kB, as on a full disk; a checkpoint has half a megabyte of weights.
     const rlimit limit = {200'000, 200'000};
     ASSERT_EQ(prlimit(running.ranks[0], RLIMIT_FSIZE, &limit, nullptr), 0);
@@ -295,11 +355,11 @@ TEST_F(RanksFaults, DataThatIsTakenAwayIsNamed) {
 
 TEST_F(RanksFaults, ALossThatIsNotFiniteIsSaidOnce) {
   for (const Arguments& kind : {kProcesses, kThreads}) {
-    for (const std::string zero : {"0", "3"}) {
-      SCOPED_TRACE(testing::PrintToString(kind) + zero);
+    for (const Arguments& mesh : {set({"mesh.zero=0"}), set({"mesh.zero=3"}), set({"mesh.pp=4"}),
+                                  set({"mesh.pp=2", "mesh.tp=2", "mesh.schedule=zb-h1"})}) {
+      SCOPED_TRACE(testing::PrintToString(kind + mesh));
       fs::remove_all(path("run"));
-      const std::string message =
-          message_of(run(train(kind + set({"optimizer.lr=1e30", "mesh.zero=" + zero}))), 1);
+      const std::string message = message_of(run(train(kind + mesh + set({"optimizer.lr=1e30"}))), 1);
       expect_contains(message, {"meshtrain: step ", ": the loss", "not finite", "optimizer.lr"});
       EXPECT_EQ(message.find("rank "), std::string::npos) << "all ranks say the same: " << message;
     }

@@ -189,6 +189,7 @@ void Area::enter(int rank) {
   if (!state_of(rank).status.compare_exchange_strong(absent, RankStatus::kJoined)) {
     throw_user_error("rank {} joined twice", rank);
   }
+  note_waiting(rank);
   for (const int core : available_cores()) {
     const auto word = static_cast<std::size_t>(core / 64);
     if (word < header().cores.size()) header().cores[word].fetch_or(std::uint64_t{1} << core % 64);
@@ -214,6 +215,29 @@ std::optional<std::string> Area::absence_of(int rank) const {
   // Between the two looks it may have left in good order.
   if (state_of(rank).status.load() == RankStatus::kLeft) return fmt::format("rank {} left the run", rank);
   return fmt::format("rank {} died", rank);
+}
+
+namespace {
+
+// Of all processes of the host.
+std::int64_t now_in_nanoseconds() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+void Area::note_waiting(int rank) const {
+  state_of(rank).seen_waiting.store(now_in_nanoseconds(), std::memory_order_relaxed);
+}
+
+std::vector<int> Area::silent_for(std::chrono::nanoseconds time) const {
+  const std::int64_t since = now_in_nanoseconds() - time.count();
+  std::vector<int> found;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const RankState& state = state_of(rank);
+    if (state.status.load() == RankStatus::kJoined && state.seen_waiting.load() < since) found.push_back(rank);
+  }
+  return found;
 }
 
 std::uint64_t Area::block_of(std::uint64_t key, std::uint64_t bytes, const WorldOptions& options) {

@@ -1,6 +1,7 @@
 // The shared memory of a world, its failure, and who is still there. See layout.h for what lies in it.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,10 @@ class Area final : public ShmArea, public std::enable_shared_from_this<Area> {
   int cores() const;
   // "rank 3 died", "rank 3 left the run", or nothing.
   std::optional<std::string> absence_of(int rank) const;
+  // A rank that waits says so in every slice of its sleep. One that is stopped or computes cannot.
+  void note_waiting(int rank) const;
+  // Those of the run that have not waited for so long.
+  std::vector<int> silent_for(std::chrono::nanoseconds time) const;
 
   // --- Groups. ---
   // The offset of the block of this key; the first who asks makes it, and the others wait for that. `bytes`

@@ -45,6 +45,7 @@ class ShmCommunicator::Exchange final : public Watch {
     return fmt::format("exchange (number {} of rank {}, of group \"{}\", {})", comm_.exchanges_,
                        world(comm_.rank()), comm_.name(), text_of(comm_.ranks()));
   }
+  int this_rank() const override { return world(comm_.rank()); }
   std::vector<int> missing() const override {
     std::vector<int> peers;
     for (const Lane& lane : sends_) {

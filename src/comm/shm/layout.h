@@ -29,6 +29,7 @@ enum class RankStatus : std::uint32_t { kAbsent, kJoined, kLeft };
 
 struct alignas(kLine) RankState {
   std::atomic<RankStatus> status;
+  std::atomic<std::int64_t> seen_waiting;  // when a thread of it last was; steady clock, nanoseconds
 };
 
 // A group of the registry: `offset` of its block becomes known after its key.

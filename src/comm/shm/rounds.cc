@@ -14,6 +14,7 @@ class ShmCommunicator::RoundWatch final : public Watch {
   enum class For : std::uint8_t { kArrivals, kCompletion };
   RoundWatch(const ShmCommunicator& comm, For what) : comm_(comm), for_(what) {}
   std::string operation() const override { return comm_.operation(); }
+  int this_rank() const override { return comm_.ranks()[static_cast<std::size_t>(comm_.rank())]; }
   std::vector<int> missing() const override {
     return for_ == For::kArrivals ? comm_.not_arrived() : comm_.not_done();
   }

@@ -46,12 +46,20 @@ void wake_sleepers(Bell& bell) noexcept {
 
 std::optional<std::string> Watch::fault(const Area& area, std::chrono::nanoseconds waited,
                                         std::chrono::nanoseconds deadline) const {
-  for (const int rank : missing()) {
+  const std::vector<int> late = missing();
+  for (const int rank : late) {
     if (const auto absence = area.absence_of(rank)) return fmt::format("{} during {}", *absence, operation());
   }
   if (waited < deadline) return std::nullopt;
-  return fmt::format("{} did not finish within {:.3g} s: {}", operation(),
-                     std::chrono::duration<double>(deadline).count(), standing());
+  std::string text = fmt::format("{} did not finish within {:.3g} s: {}", operation(),
+                                 std::chrono::duration<double>(deadline).count(), standing());
+  // Those that are late may wait themselves, for others of their stage or the stage before.
+  const std::vector<int> silent = area.silent_for(deadline / 2);
+  if (!silent.empty() && silent != late) {
+    text += fmt::format("; of all ranks only {} {} for nobody", text_of(silent),
+                        silent.size() == 1 ? "waits" : "wait");
+  }
+  return text;
 }
 
 std::string text_of(const std::vector<int>& ranks) {

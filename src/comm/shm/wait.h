@@ -53,7 +53,8 @@ class Watch {
  public:
   // "all-reduce sum of 4 fp32 (operation 3 of group "dp", ranks 0 1)".
   virtual std::string operation() const = 0;
-  // Whom this rank waits for, now.
+  virtual int this_rank() const = 0;
+  // Whom it waits for, now.
   virtual std::vector<int> missing() const = 0;
   // "ranks 0 1 had arrived, rank 2 had not".
   virtual std::string standing() const = 0;
@@ -97,6 +98,7 @@ void wait_for(Area& area, Bell& bell, Patience& patience, std::chrono::nanosecon
   WaitingTime time;
   auto next_look = kSlice;
   for (std::chrono::nanoseconds waited{0};;) {
+    area.note_waiting(watch.this_rank());
     const std::uint32_t seen = bell.word.load();
     bell.sleeping.store(1);
     if (done()) return;
