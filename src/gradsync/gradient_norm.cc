@@ -1,6 +1,7 @@
 #include "gradsync/gradient_norm.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -15,16 +16,26 @@ int units_of(const ParamStore& store) {
   return static_cast<int>(store.units().size());
 }
 
+// A call of the gather on `sim`, which touches no memory: that of a large world would be much.
+void count_gather(Communicator& ranks, Nodes& own) {
+  const auto bytes = static_cast<std::int64_t>(own.size() * sizeof(ops::SquareNode));
+  ranks.all_gather(Tensor(own.data(), DType::kU8, {bytes}),
+                   Tensor(own.data(), DType::kU8, {bytes * ranks.size()}), Traffic::kControl);
+}
+
 }  // namespace
 
 UnitSquares::UnitSquares(const ParamStore& store) : store_(store) {
   for (int unit = 0; unit < units_of(store); ++unit) uncounted_.push_back(store.uncounted(unit));
   for (int part = 0; part < store.sharding().parts; ++part) {
     std::vector<std::size_t>& nodes = nodes_.emplace_back();
+    std::map<std::int64_t, std::size_t> known;  // by elements: many units have as many as another
     for (int unit = 0; unit < units_of(store); ++unit) {
       const std::int64_t elements = store.owned_elements(unit);
       const bool copy = store.units()[static_cast<std::size_t>(unit)].copy;  // has no gradient of its own
-      nodes.push_back(copy ? 0 : ops::square_node_cover(elements * part, elements).size());
+      const auto [count, added] = known.try_emplace(elements, 0);
+      if (added) count->second = ops::square_node_cover(elements * part, elements).size();
+      nodes.push_back(copy ? 0 : count->second);
     }
     longest_ = std::max(longest_, std::accumulate(nodes.begin(), nodes.end(), std::size_t{0}));
   }
@@ -40,12 +51,16 @@ std::vector<double> UnitSquares::sums(Stream& stream, Communicator& owners) cons
   }
   // Each part has its own number of nodes, which everybody can tell; messages have the length of the longest.
   own.resize(longest_);
+  std::vector<double> sums(uncounted_.size());
+  if (stream.kind() == DeviceKind::kSim) {
+    if (nodes_.size() > 1) count_gather(owners, own);
+    return sums;
+  }
   const Nodes all =
       nodes_.size() > 1 ? gather_from_ranks<ops::SquareNode>(owners, own, Traffic::kControl) : std::move(own);
   std::vector<std::size_t> next(nodes_.size());
   for (std::size_t part = 0; part < next.size(); ++part) next[part] = part * longest_;
-  std::vector<double> sums(uncounted_.size());
-  for (std::size_t unit = 0; unit < sums.size() && stream.kind() != DeviceKind::kSim; ++unit) {
+  for (std::size_t unit = 0; unit < sums.size(); ++unit) {
     Nodes nodes;
     for (std::size_t part = 0; part < next.size(); ++part) {
       const auto begin = all.begin() + static_cast<std::ptrdiff_t>(next[part]);
