@@ -154,6 +154,32 @@ TEST(MeshPlan, LiveActivationsAreThoseOfTheSchedule) {
   }
 }
 
+// Narayanan et al. 2021, section 2.2: 2(p - 1 - r) + (v - 1) p warm-up passes and the one at work. Each piece
+// has places for its own most, which are at different times.
+TEST(MeshPlan, LivePiecesAreThoseOfTheInterleavedSchedule) {
+  Config config = small_config(16);
+  config.mesh.pp = 4;
+  config.mesh.virtual_stages = 2;
+  config.mesh.schedule = "interleaved";
+  config.mesh.stage_layers.assign(8, 2);
+  config.train.global_batch = 16;
+  const Plan plan = make_plan(config);
+  for (std::int64_t r = 0; r < 4; ++r) {
+    const StagePlan& stage = plan.stages[static_cast<std::size_t>(r)];
+    const std::vector<PipelineAction> order =
+        schedule_of(config).order(pipeline_of(config), static_cast<int>(r));
+    EXPECT_EQ(peak_live(order), 2 * (3 - r) + 4 + 1);
+    std::int64_t bytes = 0;
+    std::int64_t live = 0;
+    for (const PiecePlan& piece : stage.pieces) {
+      bytes += piece.live * piece.activation_bytes;
+      live += piece.live;
+    }
+    EXPECT_GE(live, peak_live(order));
+    EXPECT_EQ(stage.rank.memory[MemoryCategory::kActivations], bytes);
+  }
+}
+
 TEST(MeshPlan, LayersOfAllStagesAreTheModel) {
   Config config = small_config(61);
   const Plan whole = make_plan(config);

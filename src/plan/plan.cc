@@ -76,7 +76,8 @@ class Planner {
     StagePlan& plan = plan_.stages.emplace_back();
     plan.rank = {.memory = memory.use, .sent = step.sent(), .along_axes = step.along_axes()};
     plan.parameters = one.params.count();
-    plan.flops = one.stream.total().flops * pipeline_of(config_).micro_batches;
+    plan.flops = static_cast<StepFlops>(one.stream.total().flops) *
+                 static_cast<StepFlops>(pipeline_of(config_).micro_batches);
     const std::vector<PipelineAction> order =
         schedule_of(config_).order(pipeline_of(config_), static_cast<int>(stage));
     for (const ModelPiece& layers : pieces_of_stage(config_, stage)) {
@@ -106,7 +107,9 @@ class Planner {
       layer.forward_flops *= config_.mesh.tp;
       layer.backward_flops *= config_.mesh.tp;
     }
-    for (const StagePlan& stage : plan_.stages) plan_.step_flops += stage.flops * plan_.ranks_of_stage;
+    for (const StagePlan& stage : plan_.stages) {
+      plan_.step_flops += stage.flops * static_cast<StepFlops>(plan_.ranks_of_stage);
+    }
     return std::move(plan_);
   }
 

@@ -18,6 +18,9 @@
 
 namespace meshtrain {
 
+// A whole number of them, exact up to 2^64: a step of a large model takes more.
+using StepFlops = long double;
+
 // One rank.
 struct RankPlan {
   MemoryUse memory;      // bytes, by category, at their peak
@@ -40,7 +43,7 @@ struct StagePlan {
   RankPlan rank;
   std::vector<PiecePlan> pieces;
   std::int64_t parameters = 0;  // trained by the rank
-  std::int64_t flops = 0;       // of the rank in a step, as executed
+  StepFlops flops = 0;          // of the rank in a step, as executed
 };
 
 // What a ZeRO stage would take of the most loaded rank, those that write checkpoints left out.
@@ -62,7 +65,7 @@ struct Plan {
   // One micro-batch, in the order of the model: parameters and FLOPs of all its tensor-parallel ranks together,
   // activations of one.
   std::vector<LayerProfile> layers;
-  std::int64_t step_flops = 0;             // of all ranks, as executed: matrix products and attention
+  StepFlops step_flops = 0;                // of all ranks, as executed: matrix products and attention
   std::int64_t model_flops_per_token = 0;  // what MFU counts (model/flops.h)
   std::int64_t tokens_per_step = 0;
 

@@ -7,6 +7,12 @@
 namespace meshtrain {
 namespace {
 
+// An integer where JSON readers have one for it.
+nlohmann::json to_json(StepFlops flops) {
+  if (flops < 0x1p63L) return static_cast<std::int64_t>(flops);
+  return static_cast<double>(flops);
+}
+
 nlohmann::json to_json(const RankPlan& rank) {
   nlohmann::json sent;
   for (const Traffic traffic :
@@ -46,7 +52,7 @@ nlohmann::json stages_json(const Plan& plan) {
                     {"parameters", stage.parameters},
                     {"pieces", pieces},
                     {"memory", memory_to_json(stage.rank.memory)},
-                    {"flops_per_step", stage.flops}});
+                    {"flops_per_step", to_json(stage.flops)}});
   }
   return json;
 }
@@ -109,7 +115,7 @@ nlohmann::json to_json(const Plan& plan, const Config& config) {
           {"global_batch", config.train.global_batch},
           {"seq_len", config.data.seq_len},
           {"tokens_per_step", plan.tokens_per_step},
-          {"step_flops", plan.step_flops},
+          {"step_flops", to_json(plan.step_flops)},
           {"model_flops_per_token", plan.model_flops_per_token},
           {"flop_convention", kFlopConvention}};
 }

@@ -28,8 +28,12 @@ std::string format_bytes(std::int64_t bytes) {
 }
 
 std::string format_flops(std::int64_t flops) {
-  constexpr std::array<std::string_view, 7> kUnits = {"FLOP",  "KFLOP", "MFLOP", "GFLOP",
-                                                      "TFLOP", "PFLOP", "EFLOP"};
+  return format_flops(static_cast<long double>(flops));
+}
+
+std::string format_flops(long double flops) {
+  constexpr std::array<std::string_view, 8> kUnits = {"FLOP",  "KFLOP", "MFLOP", "GFLOP",
+                                                      "TFLOP", "PFLOP", "EFLOP", "ZFLOP"};
   return scaled(static_cast<double>(flops), 1000.0, kUnits);
 }
 
