@@ -136,7 +136,6 @@ std::int64_t states_of(const MemoryUse& use) {
          use[MemoryCategory::kOptimizer];
 }
 
-// Of the stages as they are in `plan`, where that is of this ZeRO stage.
 ZeroPlan plan_zero(const Config& config, int zero) {
   Config other = config;
   other.mesh.zero = zero;

@@ -88,7 +88,15 @@ std::string layers_text(const ModelPiece& layers) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// "layers.0 .. 3; layers.8 .. 11"; of many pieces "16 layers in 4 pieces, with head".
 std::string layers_text(const std::vector<PiecePlan>& pieces) {
+  if (pieces.size() > 2) {
+    std::int64_t blocks = 0;
+    for (const PiecePlan& piece : pieces) blocks += piece.layers.blocks;
+    return fmt::format("{} layers in {} pieces{}{}", blocks, pieces.size(),
+                       pieces.front().layers.embedding ? ", with embed" : "",
+                       pieces.back().layers.head ? ", with head" : "");
+  }
   std::vector<std::string> parts;
   for (const PiecePlan& piece : pieces) parts.push_back(layers_text(piece.layers));
   return fmt::format("{}", fmt::join(parts, "; "));
@@ -122,7 +130,8 @@ std::vector<StageRow> rows_of(const std::vector<StagePlan>& stages) {
                                                .plan = &stages[first]});
     if (last > first) {
       row.stages += fmt::format(" .. {}", last);
-      row.layers += " to " + layers_text(stages[last].pieces);
+      const std::string layers = layers_text(stages[last].pieces);
+      if (layers != row.layers) row.layers += " to " + layers;
     }
     first = last + 1;
   }
@@ -137,13 +146,18 @@ std::string stage_tables(const Plan& plan) {
       total(*std::max_element(plan.stages.begin(), plan.stages.end(),
                               [&](const StagePlan& a, const StagePlan& b) { return total(a) < total(b); }));
   std::size_t width = 6;
-  for (const StageRow& row : rows) width = std::max(width, row.layers.size());
-  std::string text = fmt::format("{:<9} {:<{}} {:>14} {:>8} {:>14} {:>12}\n", "stage", "layers", width,
-                                 "parameters", "live", "FLOP a step", "memory");
+  std::size_t live_width = 5;
   for (const StageRow& row : rows) {
-    text += fmt::format("{:<9} {:<{}} {:>14} {:>8} {:>14} {:>12}{}\n", row.stages, row.layers, width,
-                        row.plan->parameters, live_text(row.plan->pieces), format_flops(row.plan->flops),
-                        format_bytes(total(*row.plan)), total(*row.plan) == most ? " *" : "");
+    width = std::max(width, row.layers.size());
+    live_width = std::max(live_width, live_text(row.plan->pieces).size());
+  }
+  std::string text = fmt::format("{:<9} {:<{}} {:>14} {:>{}} {:>14} {:>12}\n", "stage", "layers", width,
+                                 "parameters", "live", live_width, "FLOP a step", "memory");
+  for (const StageRow& row : rows) {
+    text += fmt::format("{:<9} {:<{}} {:>14} {:>{}} {:>14} {:>12}{}\n", row.stages, row.layers, width,
+                        row.plan->parameters, live_text(row.plan->pieces), live_width,
+                        format_flops(row.plan->flops), format_bytes(total(*row.plan)),
+                        total(*row.plan) == most ? " *" : "");
   }
   text +=
       "Of one rank of the stage, which writes no checkpoint; live: micro-batches alive at once; * needs "
