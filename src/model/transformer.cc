@@ -324,20 +324,17 @@ void Transformer::backward_embedding(Context& ctx, const Piece& piece, const Mic
 
 // --- Without a backward pass. ---
 
-Tensor Transformer::embed(Context& ctx, const Piece& piece, BatchShape shape, const Tensor& tokens,
-                          std::int64_t first_position) const {
-  const Tensor x = ctx.saved.allocate(options_.compute, activation(ctx, shape));
+void Transformer::embed(Context& ctx, const Piece& piece, BatchShape shape, const Tensor& tokens,
+                        std::int64_t first_position, const Tensor& x) const {
   ctx.units.acquire(piece.first_unit);
   embedding_.forward(ctx, shape, tokens, first_position, x);
   ctx.units.release(piece.first_unit);
-  return x;
 }
 
-// The residual stream after the blocks; x itself may be overwritten where there are two of them. What they save
-// lies in ctx.saved, so that neither arena is filled further than a training step fills it.
-Tensor Transformer::run_blocks(Context& ctx, const Piece& piece, BatchShape shape, Tensor x,
+// The residual stream after the blocks, in x or in `out`: they take turns. What blocks save lies in ctx.saved,
+// so that neither arena is filled further than a training step fills it.
+Tensor Transformer::run_blocks(Context& ctx, const Piece& piece, BatchShape shape, Tensor x, Tensor out,
                                std::vector<KvCache>* caches) const {
-  Tensor out = ctx.saved.allocate(options_.compute, x.shape());
   for (std::size_t i = 0; i < piece.blocks.size(); ++i) {
     const ArenaScope scope(ctx.recomputed);
     Context once = recomputing(ctx);
@@ -359,16 +356,23 @@ void Transformer::evaluate(Context& ctx, int index, MicroBatch& batch, const Ten
   const Piece& piece = at(index);
   if (piece.layers.head) batch.losses = ctx.saved.allocate(DType::kF32, {batch.shape.tokens()});
   const ArenaScope scope(ctx.saved);
-  Tensor x;
+  const Shape rows = activation(ctx, batch.shape);
+  if (piece.blocks.empty() && !piece.layers.head) {
+    embed(ctx, piece, batch.shape, batch.tokens, 0, out);
+    return;
+  }
+  Tensor x = ctx.saved.allocate(options_.compute, rows);
   if (piece.layers.embedding) {
-    x = embed(ctx, piece, batch.shape, batch.tokens, 0);
+    embed(ctx, piece, batch.shape, batch.tokens, 0, x);
   } else {
-    x = ctx.saved.allocate(options_.compute, in.shape());
     ops::copy(ctx.stream, in, x);
   }
-  x = run_blocks(ctx, piece, batch.shape, x, nullptr);
+  if (!piece.blocks.empty()) {
+    const Tensor other = piece.layers.head ? ctx.saved.allocate(options_.compute, rows) : out;
+    x = run_blocks(ctx, piece, batch.shape, x, other, nullptr);
+  }
   if (!piece.layers.head) {
-    ops::copy(ctx.stream, x, out);
+    if (x.raw() != out.raw()) ops::copy(ctx.stream, x, out);
     return;
   }
   NormSaved saved;
@@ -384,8 +388,10 @@ Tensor Transformer::run_for_inference(Context& ctx, BatchShape shape, const Tens
                                       std::vector<KvCache>* caches) const {
   const Piece& piece = pieces_.front();
   check(piece.layers.embedding && piece.layers.head && ctx.tensor.alone(), "inference needs a whole model");
-  const Tensor embedded = embed(ctx, piece, shape, tokens, caches != nullptr ? caches->front().used : 0);
-  const Tensor x = run_blocks(ctx, piece, shape, embedded, caches);
+  const Tensor embedded = ctx.saved.allocate(options_.compute, activation(ctx, shape));
+  const Tensor other = ctx.saved.allocate(options_.compute, embedded.shape());
+  embed(ctx, piece, shape, tokens, caches != nullptr ? caches->front().used : 0, embedded);
+  const Tensor x = run_blocks(ctx, piece, shape, embedded, other, caches);
   const Tensor y = ctx.saved.allocate(options_.compute, x.shape());
   NormSaved saved;
   acquire_head(ctx, piece);

@@ -123,9 +123,9 @@ class Transformer {
   void backward_block(Context& ctx, const Piece& piece, MicroBatch& batch, std::size_t block,
                       const Tensor& dout, const Tensor& dx);
   void backward_embedding(Context& ctx, const Piece& piece, const MicroBatch& batch, const Tensor& dout);
-  Tensor embed(Context& ctx, const Piece& piece, BatchShape shape, const Tensor& tokens,
-               std::int64_t first_position) const;
-  Tensor run_blocks(Context& ctx, const Piece& piece, BatchShape shape, Tensor x,
+  void embed(Context& ctx, const Piece& piece, BatchShape shape, const Tensor& tokens,
+             std::int64_t first_position, const Tensor& x) const;
+  Tensor run_blocks(Context& ctx, const Piece& piece, BatchShape shape, Tensor x, Tensor out,
                     std::vector<KvCache>* caches) const;
   Tensor run_for_inference(Context& ctx, BatchShape shape, const Tensor& tokens,
                            std::vector<KvCache>* caches) const;
