@@ -140,9 +140,9 @@ std::vector<StepResult> steps_on(const Config& config, int steps, bool evaluates
 
 // Huang et al. 2019 keep all micro-batches; Narayanan et al. 2021, section 2.2, keep as many as stages follow.
 TEST(Assembly, HasASlotForEveryMicroBatchThatIsAlive) {
-  for (const Mesh& mesh :
-       {Mesh{.pp = 3, .schedule = "gpipe"}, Mesh{.pp = 3, .schedule = "1f1b"},
-        Mesh{.pp = 3, .schedule = "zb-h1"}, Mesh{.tp = 2, .pp = 2, .schedule = "interleaved", .chunks = 2}}) {
+  for (const Mesh& mesh : {Mesh{.pp = 3, .schedule = "gpipe"}, Mesh{.pp = 6, .schedule = "gpipe"},
+                           Mesh{.pp = 3, .schedule = "1f1b"}, Mesh{.pp = 3, .schedule = "zb-h1"},
+                           Mesh{.tp = 2, .pp = 2, .schedule = "interleaved", .chunks = 2}}) {
     SCOPED_TRACE(to_string(mesh));
     const Config config = config_for(Architecture::kLlama, mesh);
     on_mesh(config, [&](Assembly& assembly, std::vector<std::string>& failures) {
