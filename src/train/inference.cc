@@ -51,7 +51,7 @@ void InferenceModel::run_largest() {
   }
 }
 
-Context InferenceModel::context() {
+Context InferenceModel::make_context() {
   return {.stream = stream_,
           .saved = saved_,
           .work = work_,
@@ -62,7 +62,7 @@ Context InferenceModel::context() {
 }
 
 EvalResult InferenceModel::evaluate(const HostBatch& batch) {
-  Context ctx = context();
+  Context ctx = make_context();
   return evaluate_micro_batch(*model_, ctx, shape_.largest, batch, tokens_, targets_);
 }
 
@@ -72,7 +72,7 @@ std::vector<float> InferenceModel::next_logits(std::span<const std::int32_t> tok
         "more tokens than the key-value cache has room for");
   const BatchShape shape = {.batch = 1, .seq = static_cast<std::int64_t>(tokens.size())};
   const ArenaScope scope(work_);
-  Context ctx = context();
+  Context ctx = make_context();
   const Tensor fresh = tokens_.slice(0, 0, shape.seq);
   ops::copy_from_host(stream_, tokens.data(), fresh);
   const Tensor logits = model_->decode(ctx, shape, fresh, caches_);

@@ -42,7 +42,7 @@ class InferenceModel {
   InferenceModel(const ModelSpec& spec, DType compute, const InferenceShape& shape, int threads,
                  std::unique_ptr<Device> device);
   void run_largest();
-  Context context();
+  Context make_context();
 
   InferenceShape shape_;
   std::unique_ptr<Device> device_;
