@@ -101,6 +101,17 @@ TEST_F(Meshes, AnyNumberOfMicroBatches) {
   }
 }
 
+// More than a plan looks at one by one. Units that are gathered ahead lie in other places every time.
+TEST_F(Meshes, ManyMicroBatches) {
+  expect_equal({.keys = {"model.layers=6", "model.hidden=96", "model.vocab=288", "train.global_batch=27"},
+                .meshes = {"pp=1 zero=3", "pp=2 zero=3 prefetch=3", "pp=2 zero=2 schedule=zb-h1",
+                           "pp=3 zero=3 prefetch=3", "pp=4 zero=3 prefetch=2"}});
+  expect_equal({.keys = {"model.layers=3", "model.hidden=96", "model.vocab=257", "train.global_batch=57",
+                         "model.tie_embeddings=false"},
+                .meshes = {"pp=1 zero=2", "pp=2 zero=3 prefetch=1 schedule=interleaved virtual_stages=2",
+                           "pp=3 zero=3 prefetch=2", "pp=1 zero=3 prefetch=4"}});
+}
+
 // Layers that stages do not divide; stages of the embedding or the head alone; both ways to tie them.
 TEST_F(Meshes, AnySplitOfLayers) {
   for (const std::string tied : {"true", "false"}) {

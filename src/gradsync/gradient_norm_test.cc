@@ -102,6 +102,20 @@ TEST(GradientNorm, IsOneOnAllRanksAndDependsOnTensorParallelismAlone) {
   }
 }
 
+TEST(GradientNorm, OfStagesWithThreeAndFourIsFive) {
+  const auto failures = testing::run_threads(2, {}, [](World& world) {
+    const auto everyone = world.everyone("everyone");
+    const bool first = world.rank() == 0;
+    // The last stage has a copy of the first one's unit too, which nobody counts.
+    const std::vector<double> sums = first ? std::vector{9.0} : std::vector{16.0, 100.0};
+    const NormPlace place = {.unit = first ? std::vector{0} : std::vector{1, -1}, .model_units = 2};
+    std::vector<std::string> wrong;
+    if (std::sqrt(combine_unit_sums(sums, place, *everyone)) != 5.0) wrong.emplace_back("not 5");
+    return wrong;
+  });
+  for (const auto& of_rank : failures) EXPECT_TRUE(of_rank.empty()) << of_rank.front();
+}
+
 TEST(GradientNorm, WhatIsNotFiniteShowsOnAllRanks) {
   for (const double found : norm_squares(2, 2, 2, true, std::numeric_limits<float>::quiet_NaN()))
     EXPECT_TRUE(std::isnan(found));

@@ -93,14 +93,7 @@ void Block::forward_cached(Context& ctx, BatchShape shape, const Tensor& x, KvCa
 
 void Block::backward(Context& ctx, BatchShape shape, const Saved& saved, const Tensor& dout,
                      const Tensor& dx) const {
-  Context at_once{.stream = ctx.stream,
-                  .saved = ctx.saved,
-                  .work = ctx.work,
-                  .kept = ctx.work,
-                  .recomputed = ctx.recomputed,
-                  .units = ctx.units,
-                  .tensor = ctx.tensor,
-                  .accumulate = ctx.accumulate};
+  Context at_once = ctx.keeping_in(ctx.work);
   const TensorGroup& tensor = ctx.tensor;
   const ArenaScope scope(ctx.work);
   const SharedRows d_middle = tensor.allocate(ctx.work, dout.dtype(), shape.tokens(), dout.dim(1), true);

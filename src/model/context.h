@@ -27,6 +27,14 @@ struct Context {
   const TensorGroup& tensor;
   // What UnitHooks::begin_gradients said of the unit whose layers run: gradients add to what is there.
   bool accumulate = false;
+
+  // The same with another arena.
+  Context saving_in(Arena& arena) const {
+    return {stream, arena, work, kept, recomputed, units, tensor, accumulate};
+  }
+  Context keeping_in(Arena& arena) const {
+    return {stream, saved, work, arena, recomputed, units, tensor, accumulate};
+  }
 };
 
 struct BatchShape {

@@ -43,18 +43,6 @@ class BackwardProfile {
   std::int64_t flops_;
 };
 
-// The same, with what is saved where it does not stay.
-Context recomputing(const Context& ctx) {
-  return {.stream = ctx.stream,
-          .saved = ctx.recomputed,
-          .work = ctx.work,
-          .kept = ctx.kept,
-          .recomputed = ctx.recomputed,
-          .units = ctx.units,
-          .tensor = ctx.tensor,
-          .accumulate = ctx.accumulate};
-}
-
 std::vector<ModelPiece> pieces_or_whole(const ModelSpec& spec, const std::vector<ModelPiece>& pieces) {
   return pieces.empty() ? std::vector<ModelPiece>{{.first_block = 0, .blocks = spec.layers}} : pieces;
 }
@@ -187,7 +175,7 @@ void Transformer::forward(Context& ctx, int index, MicroBatch& batch, const Tens
     ctx.units.acquire(unit);
     if (options_.recompute == RecomputePolicy::kFull) {
       const ArenaScope scope(ctx.recomputed);
-      Context once = recomputing(ctx);
+      Context once = ctx.saving_in(ctx.recomputed);
       piece.blocks[i].forward(once, batch.shape, x, /*keep_all=*/true, y, batch.blocks[i]);
     } else {
       piece.blocks[i].forward(ctx, batch.shape, x, options_.recompute == RecomputePolicy::kNone, y,
@@ -282,7 +270,7 @@ void Transformer::backward_block(Context& ctx, const Piece& piece, MicroBatch& b
   Block::Saved& saved = batch.blocks[block];
   ctx.units.acquire(unit);
   if (options_.recompute == RecomputePolicy::kFull) {
-    Context again = recomputing(ctx);
+    Context again = ctx.saving_in(ctx.recomputed);
     piece.blocks[block].forward_again(again, batch.shape, saved.x, saved);
   }
   if (split) {
@@ -337,7 +325,7 @@ Tensor Transformer::run_blocks(Context& ctx, const Piece& piece, BatchShape shap
                                std::vector<KvCache>* caches) const {
   for (std::size_t i = 0; i < piece.blocks.size(); ++i) {
     const ArenaScope scope(ctx.recomputed);
-    Context once = recomputing(ctx);
+    Context once = ctx.saving_in(ctx.recomputed);
     Block::Saved saved;
     ctx.units.acquire(piece.unit_of_block(i));
     if (caches != nullptr) {

@@ -40,10 +40,17 @@ Schedule make_schedule(const Config& config) {
   return schedule;
 }
 
-// Steps of more micro-batches than this only repeat themselves: warm-up, some rounds and the end of every
-// schedule, and more than are alive at once in all but gpipe.
+// How many micro-batches of a step show what it needs. More only repeat themselves: these are warm-up, some
+// rounds and the end of every schedule, and more than are alive at once in all but gpipe. But where units come
+// and go (ZeRO 2 and 3), first fit puts them where those of the micro-batch before have left room, and they
+// return to the same places after several: a longer step ends as one does with the same remainder of a number
+// of micro-batches that all short periods divide.
 std::int64_t micro_steps_that_show_all(const Config& config) {
-  return 4 * config.mesh.pp * config.mesh.virtual_stages + 2;
+  constexpr std::int64_t kPeriods = 840;  // of 1 to 8
+  const std::int64_t all = pipeline_of(config).micro_batches;
+  const std::int64_t few = 4 * config.mesh.pp * config.mesh.virtual_stages + 2;
+  if (all <= few) return all;
+  return config.mesh.zero < 2 ? few : few + (all - few) % kPeriods;
 }
 
 }  // namespace
@@ -65,8 +72,7 @@ ArenaSizes measure_arenas(const Config& config, int rank) {
   const std::unique_ptr<World> world = make_sim_world(rank, static_cast<int>(ranks_of(config.mesh)));
   const std::unique_ptr<Device> device = world->make_device();
   Config shorter = config;
-  const std::int64_t micro_steps =
-      std::min(pipeline_of(config).micro_batches, micro_steps_that_show_all(config));
+  const std::int64_t micro_steps = micro_steps_that_show_all(config);
   shorter.train.global_batch = micro_steps * config.train.micro_batch * config.mesh.dp;
   Assembly assembly(shorter, *device, *world, std::nullopt);
   const auto tokens = static_cast<std::size_t>(assembly.micro_batch_shape().tokens() * micro_steps);

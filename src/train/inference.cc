@@ -51,14 +51,18 @@ void InferenceModel::run_largest() {
   }
 }
 
+Context InferenceModel::make_context() {
+  return {.stream = stream_,
+          .saved = saved_,
+          .work = work_,
+          .kept = work_,
+          .recomputed = saved_,
+          .units = units_,
+          .tensor = alone_};
+}
+
 EvalResult InferenceModel::evaluate(const HostBatch& batch) {
-  Context ctx{.stream = stream_,
-              .saved = saved_,
-              .work = work_,
-              .kept = work_,
-              .recomputed = saved_,
-              .units = units_,
-              .tensor = alone_};
+  Context ctx = make_context();
   return evaluate_micro_batch(*model_, ctx, shape_.largest, batch, tokens_, targets_);
 }
 
@@ -68,13 +72,7 @@ std::vector<float> InferenceModel::next_logits(std::span<const std::int32_t> tok
         "more tokens than the key-value cache has room for");
   const BatchShape shape = {.batch = 1, .seq = static_cast<std::int64_t>(tokens.size())};
   const ArenaScope scope(work_);
-  Context ctx{.stream = stream_,
-              .saved = saved_,
-              .work = work_,
-              .kept = work_,
-              .recomputed = saved_,
-              .units = units_,
-              .tensor = alone_};
+  Context ctx = make_context();
   const Tensor fresh = tokens_.slice(0, 0, shape.seq);
   ops::copy_from_host(stream_, tokens.data(), fresh);
   const Tensor logits = model_->decode(ctx, shape, fresh, caches_);

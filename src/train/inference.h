@@ -42,6 +42,7 @@ class InferenceModel {
   InferenceModel(const ModelSpec& spec, DType compute, const InferenceShape& shape, int threads,
                  std::unique_ptr<Device> device);
   void run_largest();
+  Context make_context();
 
   InferenceShape shape_;
   std::unique_ptr<Device> device_;

@@ -1,0 +1,179 @@
+// Evaluation with a made-up model: which micro-batches are seen, in which order their losses are added, and
+// what counts.
+#include "train/evaluation.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <numbers>
+#include <numeric>
+
+#include "base/philox.h"
+#include "comm_ranks.h"
+#include "ops/cross_entropy.h"
+
+namespace meshtrain {
+namespace {
+
+constexpr std::int64_t kSeq = 5;
+constexpr std::int64_t kSequences = 3;
+constexpr std::int32_t kEnd = 256;  // of a document, with the tokenizer of bytes
+
+// The text that samples of the data lie in: every seventh token ends a document.
+std::vector<std::int32_t> text(std::int64_t samples) {
+  std::vector<std::int32_t> ids;
+  for (std::int64_t i = 0; i <= samples * kSeq; ++i) {
+    ids.push_back(i % 7 == 6 ? kEnd : static_cast<std::int32_t>(i * i % 251));
+  }
+  return ids;
+}
+
+// Of many magnitudes, so that every order of additions shows.
+double token_loss(std::int32_t token, std::int32_t target) {
+  const RandomStream random(static_cast<std::uint64_t>(token), "loss");
+  return random.normal(static_cast<std::uint64_t>(target)) * std::pow(10.0, token % 9 - 4);
+}
+
+EvalResult micro_batch_loss(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+  EvalResult result;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (targets[i] == ops::kIgnoredTarget) continue;
+    result.loss_sum += token_loss(tokens[i], targets[i]);
+    ++result.unmasked_tokens;
+  }
+  return result;
+}
+
+// What one rank finds that goes from micro-batch to micro-batch, up to `batches` of them.
+Evaluation expected(std::int64_t samples, std::int64_t batches) {
+  const std::vector<std::int32_t> ids = text(samples);
+  double loss_sum = 0.0;
+  Evaluation result;
+  for (std::int64_t batch = 0; batch * kSequences < samples && (batches == 0 || batch < batches); ++batch) {
+    const std::int64_t first = batch * kSequences * kSeq;
+    const std::int64_t last = std::min((batch + 1) * kSequences, samples) * kSeq;
+    const std::span tokens = std::span(ids).subspan(first, last - first);
+    const std::span targets = std::span(ids).subspan(first + 1, last - first);
+    loss_sum += micro_batch_loss(tokens, targets).loss_sum;
+    result.tokens += last - first;
+    result.bytes += std::count_if(targets.begin(), targets.end(), [](std::int32_t id) { return id != kEnd; });
+  }
+  result.nats_per_token = loss_sum / static_cast<double>(result.tokens);
+  result.bits_per_byte = loss_sum / std::numbers::ln2 / static_cast<double>(result.bytes);
+  return result;
+}
+
+struct Run {
+  std::int64_t samples = 0;
+  std::int64_t batches = 0;
+  std::int64_t replicas = 1;
+  std::int64_t at_once = 1;
+  std::int64_t stages = 1;     // ranks of a replica, of which the last one finds the losses
+  std::int64_t stops_at = -1;  // the question to which one rank says yes; -1: never
+};
+
+// On every rank.
+std::vector<Evaluation> evaluate_on_ranks(const Run& run) {
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer("bytes");
+  const MemoryTokens source("text", text(run.samples));
+  const BatchSampler sampler(source, {.seq_len = kSeq, .shuffle = false, .vocab = 257});
+  const EvaluationData data = {
+      .sampler = sampler, .tokenizer = *tokenizer, .sequences = kSequences, .batches = run.batches};
+  std::vector<Evaluation> results(static_cast<std::size_t>(run.replicas * run.stages));
+  const auto failures = testing::run_threads(static_cast<int>(results.size()), {}, [&](World& world) {
+    const std::unique_ptr<Communicator> all = world.everyone("all");
+    const bool last_stage = world.rank() / run.replicas == run.stages - 1;
+    EvaluationRanks ranks = {.all = all.get(),
+                             .replica = world.rank() % run.replicas,
+                             .sources = std::vector<int>(static_cast<std::size_t>(run.replicas)),
+                             .at_once = run.at_once};
+    std::iota(ranks.sources.begin(), ranks.sources.end(), static_cast<int>(run.replicas * (run.stages - 1)));
+    std::vector<std::string> wrong;
+    std::int64_t asked = 0;
+    const auto stop = [&] { return world.rank() == 0 && asked++ == run.stops_at; };
+    const EvaluateBatch losses = [&](const HostBatch& batch) {
+      const std::size_t tokens = kSequences * kSeq;
+      if (batch.tokens.size() % tokens != 0 || batch.tokens.size() / tokens > std::size_t(run.at_once))
+        wrong.push_back(fmt::format("{} tokens", batch.tokens.size()));
+      std::vector<EvalResult> found;
+      for (std::size_t at = 0; at < batch.tokens.size(); at += tokens) {
+        found.push_back(micro_batch_loss(batch.tokens.subspan(at, tokens), batch.targets.subspan(at, tokens)));
+        if (!last_stage) found.back().loss_sum = 0.0;
+      }
+      return found;
+    };
+    results[static_cast<std::size_t>(world.rank())] = evaluate(data, losses, stop, ranks);
+    return wrong;
+  });
+  for (const auto& of_rank : failures) {
+    for (const std::string& failure : of_rank) ADD_FAILURE() << failure;
+  }
+  return results;
+}
+
+void expect_equal(const Evaluation& found, const Evaluation& expected) {
+  EXPECT_EQ(found.nats_per_token, expected.nats_per_token);
+  EXPECT_EQ(found.bits_per_byte, expected.bits_per_byte);
+  EXPECT_EQ(found.tokens, expected.tokens);
+  EXPECT_EQ(found.bytes, expected.bytes);
+}
+
+// Micro-batches that are half full at the end, turns that are too, and replicas without any.
+TEST(Evaluation, HasTheBitsOfOneRankHoweverMicroBatchesAreDealt) {
+  for (const std::int64_t samples : {1, 3, 10, 23}) {
+    for (const std::int64_t batches : {0, 1, 4}) {
+      for (const std::int64_t replicas : {1, 2, 3}) {
+        for (const std::int64_t stages : {1, 2}) {
+          for (const std::int64_t at_once : {1, 2, 5}) {
+            SCOPED_TRACE(fmt::format("{} samples, {} batches, {} replicas of {} stages, {} at once", samples,
+                                     batches, replicas, stages, at_once));
+            const auto found = evaluate_on_ranks({.samples = samples,
+                                                  .batches = batches,
+                                                  .replicas = replicas,
+                                                  .at_once = at_once,
+                                                  .stages = stages});
+            for (const Evaluation& of_rank : found) {
+              expect_equal(of_rank, expected(samples, batches));
+              EXPECT_FALSE(of_rank.interrupted);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// 8 micro-batches in turns of 2 x 1: stopped after the second turn.
+TEST(Evaluation, StopsOnAllRanksTogetherWhenOneWishesTo) {
+  for (const Evaluation& of_rank :
+       evaluate_on_ranks({.samples = 24, .replicas = 2, .stages = 2, .stops_at = 1})) {
+    EXPECT_TRUE(of_rank.interrupted);
+    expect_equal(of_rank, expected(24, 4));
+  }
+  // Once all is done there is nothing left to interrupt.
+  for (const Evaluation& of_rank :
+       evaluate_on_ranks({.samples = 24, .replicas = 2, .stages = 2, .stops_at = 3})) {
+    EXPECT_FALSE(of_rank.interrupted);
+    expect_equal(of_rank, expected(24, 0));
+  }
+}
+
+TEST(Evaluation, OneRankAloneMayStopBeforeItBegins) {
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer("bytes");
+  const MemoryTokens source("text", text(4));
+  const BatchSampler sampler(source, {.seq_len = kSeq, .shuffle = false, .vocab = 257});
+  const EvaluationData data = {.sampler = sampler, .tokenizer = *tokenizer, .sequences = kSequences};
+  const EvaluateBatch never = [](const HostBatch&) -> std::vector<EvalResult> {
+    throw std::logic_error("evaluated");
+  };
+  const Evaluation result = evaluate(data, never, [] { return true; });
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_EQ(result.tokens, 0);
+  EXPECT_TRUE(std::isnan(result.nats_per_token) && std::isnan(result.bits_per_byte));
+}
+
+}  // namespace
+}  // namespace meshtrain
