@@ -4,14 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "base/philox.h"
 #include "comm_ranks.h"
@@ -281,24 +279,6 @@ TEST(Assembly, OverflowsSkipOnAllStagesAndTensorParallelRanksTogether) {
   const std::vector<bool> cut = skipped_on({.dp = 2, .tp = 2, .pp = 2, .zero = 2});
   EXPECT_TRUE(cut.front());
   EXPECT_FALSE(cut.back());
-}
-
-// A rank that goes in the middle, as one that failed does, leaves jobs in its queues: they must not outlive
-// what they work with.
-TEST(Assembly, MayGoWhileJobsAreUnderWay) {
-  for (const std::int64_t zero : {0, 1, 3}) {
-    for (const std::int64_t pp : {1, 2}) {
-      const Config config = config_for(Architecture::kGpt2, {.dp = 4 / pp, .pp = pp, .zero = zero});
-      testing::run_threads(4, {}, [&](World& world) {
-        const std::unique_ptr<Device> device = world.make_device();
-        Assembly assembly(config, *device, world, measure_arenas(config, world.rank()));
-        // The others' jobs wait for this one's.
-        if (world.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(30));
-        assembly.initialize();
-        return std::vector<std::string>{};
-      });
-    }
-  }
 }
 
 }  // namespace
