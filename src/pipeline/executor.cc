@@ -80,7 +80,7 @@ class PipelineLink {
     slot.ticket = queue_.submit(
         [this, data = slot.data](Stream&) {
           const Transfer message = {.peer = peer_, .data = data};
-          ranks_->exchange({}, {&message, 1});
+          ranks_->exchange({}, {&message, 1}, Traffic::kPipeline);
         },
         "receive", TraceKind::kWait);
   }

@@ -93,10 +93,10 @@ TensorGroup::Pending TensorGroup::begin_gather(const SharedRows& x, Arena& arena
 TensorGroup::Pending TensorGroup::begin_reduce(const Tensor& partial) const {
   const Tensor own = own_rows(partial);
   if (alone()) return {.result = own};
-  return {
-      .result = own,
-      .ticket = queue_->submit([ranks = background_, cut = part_.sequence_parallel, traffic = traffic_, partial,
-                                own](Stream&) { reduce_rows(*ranks, cut, partial, own, traffic); })};
+  return {.result = own,
+          .ticket = queue_->submit([ranks = background_, cut = part_.sequence_parallel, traffic = traffic_,
+                                    partial, own](Stream&) { reduce_rows(*ranks, cut, partial, own, traffic); },
+                                   "reduce rows")};
 }
 
 Tensor TensorGroup::wait(const Pending& pending) const {
