@@ -19,6 +19,7 @@
 #include "telemetry/peak.h"
 #include "telemetry/units.h"
 #include "train/assembly.h"
+#include "train/memory_plan.h"
 #include "train/step.h"
 #include "train/vocabulary.h"
 
@@ -176,7 +177,8 @@ void print(const nlohmann::json& r) {
   fmt::print("tokens/s   {:10.1f}\n", r["tokens_per_second"].get<double>());
   fmt::print("step       {:10.4f} s\n", r["seconds_per_step"].get<double>());
   fmt::print("forward    {:10.4f} s\n", r["forward_seconds"].get<double>());
-  fmt::print("backward   {:10.4f} s (head, loss and reductions included)\n", r["backward_seconds"].get<double>());
+  fmt::print("backward   {:10.4f} s (head, loss and reductions included)\n",
+             r["backward_seconds"].get<double>());
   fmt::print("optimizer  {:10.4f} s (norm and clipping included)\n", r["optimizer_seconds"].get<double>());
   fmt::print("MFU        {:10.1f} % ({:.4f} of {:.4f} TFLOP/s, {}; {})\n", 100.0 * r["mfu"].get<double>(),
              r["achieved_tflops"].get<double>(), r["peak_tflops"].get<double>(),

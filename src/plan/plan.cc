@@ -6,6 +6,7 @@
 #include "comm/engines.h"
 #include "model/flops.h"
 #include "plan/simulated_rank.h"
+#include "train/memory_plan.h"
 #include "train/mesh_layout.h"
 #include "train/stages.h"
 

@@ -4,6 +4,7 @@
 
 #include "comm/engines.h"
 #include "train/assembly.h"
+#include "train/memory_plan.h"
 #include "train/step.h"
 
 namespace meshtrain {

@@ -35,14 +35,6 @@ struct ArenaSizes {
   std::int64_t transient = 0;
 };
 
-// Runs one step and one evaluation of rank `rank` over measuring arenas on a simulated device. The mesh must be
-// filled in (for_ranks), here and below.
-ArenaSizes measure_arenas(const Config& config, int rank = 0);
-
-// The same for a run on `device`, which the ranks of this host share: throws UserError with the bytes by
-// category when it has not so many to give.
-ArenaSizes plan_memory(const Config& config, const Device& device, const World& world);
-
 // The schedule of config.mesh, and how many stages, chunks and micro-batches a step of one pipeline has.
 const PipelineSchedule& schedule_of(const Config& config);
 PipelineShape pipeline_of(const Config& config);

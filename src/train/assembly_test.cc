@@ -14,6 +14,7 @@
 #include "base/philox.h"
 #include "comm_ranks.h"
 #include "ops/cross_entropy.h"
+#include "train/memory_plan.h"
 #include "train/step.h"
 
 namespace meshtrain {

@@ -9,6 +9,7 @@
 #include "comm/engines.h"
 #include "ops/elementwise.h"
 #include "train/assembly.h"
+#include "train/memory_plan.h"
 #include "train/step.h"
 
 namespace meshtrain {

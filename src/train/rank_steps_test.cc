@@ -7,6 +7,7 @@
 #include "comm_ranks.h"
 #include "ops/cross_entropy.h"
 #include "train/assembly.h"
+#include "train/memory_plan.h"
 #include "train/step.h"
 #include "train/whole_state.h"
 

@@ -9,6 +9,7 @@
 #include "ops/transfer.h"
 #include "reference_data.h"
 #include "train/assembly.h"
+#include "train/memory_plan.h"
 #include "train/step.h"
 
 namespace meshtrain {

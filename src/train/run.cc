@@ -17,6 +17,7 @@
 #include "train/assembly.h"
 #include "train/checkpointing.h"
 #include "train/evaluation.h"
+#include "train/memory_plan.h"
 #include "train/run_data.h"
 #include "train/run_output.h"
 #include "train/run_summary.h"

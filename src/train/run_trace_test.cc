@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm_ranks.h"
+#include "train/memory_plan.h"
 
 namespace meshtrain {
 namespace {

@@ -15,6 +15,7 @@
 #include "data/tokenizer.h"
 #include "train/assembly.h"
 #include "train/checkpointing.h"
+#include "train/memory_plan.h"
 #include "train/run_data.h"
 #include "train/step.h"
 

@@ -13,6 +13,7 @@
 #include "base/philox.h"
 #include "comm_ranks.h"
 #include "train/checkpointing.h"
+#include "train/memory_plan.h"
 #include "train/mesh.h"
 #include "train/step.h"
 
