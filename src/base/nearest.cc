@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace meshtrain {
@@ -45,12 +46,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest(std::string_view name, std::span<const std::string> candidates) {
   std::string best;
-  std::size_t best_distance = std::numeric_limits<std::size_t>::max();
+  std::pair best_difference(std::numeric_limits<std::size_t>::max(), false);
   for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(name, candidate);
-    if (distance < best_distance) {
+    const std::pair difference(edit_distance(name, candidate), !candidate.starts_with(name));
+    if (difference < best_difference) {
       best = candidate;
-      best_distance = distance;
+      best_difference = difference;
     }
   }
   return best;

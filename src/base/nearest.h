@@ -14,7 +14,8 @@ namespace meshtrain {
 // alignment distance); letters compare without case, '_' equals '-'.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-// The candidate closest to `name`, the first of equals; empty when there is no candidate.
+// The candidate closest to `name`, of equals one that begins with it, then the first; empty when there is no
+// candidate.
 std::string nearest(std::string_view name, std::span<const std::string> candidates);
 
 // Of n ≥ 1, ascending.

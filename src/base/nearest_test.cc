@@ -27,6 +27,7 @@ TEST(Nearest, PicksTheClosest) {
   EXPECT_EQ(nearest("kv_head", keys), "kv_heads");
   EXPECT_EQ(nearest("layer", keys), "layers");
   EXPECT_EQ(nearest("heads", {}), "");
+  EXPECT_EQ(nearest("zb", std::vector<std::string>{"1f1b", "zb-h1"}), "zb-h1");
 }
 
 TEST(Nearest, DivisorsAround) {
