@@ -9,6 +9,7 @@
 #include "base/philox.h"
 #include "comm_ranks.h"
 #include "gradsync/gradient_norm.h"
+#include "gradsync/gradsync_testing.h"
 #include "ops/square_sum.h"
 
 namespace meshtrain::gradsync {
@@ -23,29 +24,16 @@ void declare(ParamStore& store) {
   }
 }
 
-// Gradient of element i in micro-batch `leaf`: of many magnitudes, so that every order of additions shows.
+// Gradient of element i in micro-batch `leaf`.
 float leaf_value(std::int64_t leaf, int unit, std::int64_t i) {
-  const RandomStream random(static_cast<std::uint64_t>(leaf * 2 + unit), "leaf");
-  return static_cast<float>(random.normal(static_cast<std::uint64_t>(i)) *
-                            std::pow(10.0, static_cast<double>(i % 7) - 3.0));
-}
-
-float tree_sum(std::vector<float> values) {
-  while (values.size() > 1) {
-    std::vector<float> next;
-    for (std::size_t i = 0; i < values.size(); i += 2) {
-      next.push_back(i + 1 < values.size() ? values[i] + values[i + 1] : values[i]);
-    }
-    values = next;
-  }
-  return values.front();
+  return testing::gradient_value(RandomStream(static_cast<std::uint64_t>(leaf * 2 + unit), "leaf"), i);
 }
 
 float expected_sum(std::int64_t leaves, int unit, std::int64_t i) {
   if (i >= kSizes[unit]) return 0.0F;
   std::vector<float> values;
   for (std::int64_t leaf = 0; leaf < leaves; ++leaf) values.push_back(leaf_value(leaf, unit, i));
-  return tree_sum(values);
+  return testing::tree_sum(values);
 }
 
 std::vector<std::string> check_rank(World& world, std::int64_t steps, bool owned_top) {

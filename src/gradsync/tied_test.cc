@@ -15,6 +15,7 @@
 #include "comm/device_mesh.h"
 #include "comm_ranks.h"
 #include "gradsync/copy_sum.h"
+#include "gradsync/gradsync_testing.h"
 
 namespace meshtrain::gradsync {
 namespace {
@@ -34,27 +35,13 @@ std::string to_string(const Case& c) {
                      c.reduction == Reduction::kTree ? "tree" : "fast", c.dp, c.stages, c.micro_steps);
 }
 
-// Of a parameter in one micro-batch, "head" being the second use of the table: of many magnitudes, so that
-// every order of additions shows.
+// Of a parameter in one micro-batch, "head" being the second use of the table.
 float leaf_value(const std::string& name, int step, std::int64_t micro_batch, std::int64_t i) {
-  const RandomStream random(static_cast<std::uint64_t>(step * 100 + micro_batch), name);
-  return static_cast<float>(random.normal(static_cast<std::uint64_t>(i)) *
-                            std::pow(10.0, static_cast<double>(i % 7) - 3.0));
+  return testing::gradient_value(RandomStream(static_cast<std::uint64_t>(step * 100 + micro_batch), name), i);
 }
 
 float weight_value(const std::string& name, int step, std::int64_t i) {
   return leaf_value("weight of " + name, step, 0, i);
-}
-
-float tree_sum(std::vector<float> values) {
-  while (values.size() > 1) {
-    std::vector<float> next;
-    for (std::size_t i = 0; i < values.size(); i += 2) {
-      next.push_back(i + 1 < values.size() ? values[i] + values[i + 1] : values[i]);
-    }
-    values = next;
-  }
-  return values.front();
 }
 
 float sum_in_order(const std::vector<float>& values) {
@@ -75,7 +62,7 @@ float expected_gradient(const Case& c, const std::string& name, int step, std::i
       for (std::int64_t t = 0; t < c.micro_steps; ++t) {
         for (int rank = 0; rank < c.dp; ++rank) leaves.push_back(leaf(of, t, rank));
       }
-      return tree_sum(leaves);
+      return testing::tree_sum(leaves);
     };
     return tied ? whole_tree(name) + whole_tree("head") : whole_tree(name);
   }
@@ -89,7 +76,7 @@ float expected_gradient(const Case& c, const std::string& name, int step, std::i
     for (int rank = 0; rank < c.dp; ++rank) {
       sums.push_back(tied ? of_rank(name, rank) + of_rank("head", rank) : of_rank(name, rank));
     }
-    return tree_sum(sums);
+    return testing::tree_sum(sums);
   }
   for (std::int64_t t = 0; t < c.micro_steps; ++t) {
     std::vector<float> of_ranks;
@@ -97,7 +84,7 @@ float expected_gradient(const Case& c, const std::string& name, int step, std::i
       const bool adds_head = tied && t + 1 == c.micro_steps;
       of_ranks.push_back(adds_head ? leaf(name, t, rank) + of_rank("head", rank) : leaf(name, t, rank));
     }
-    sums.push_back(tree_sum(of_ranks));
+    sums.push_back(testing::tree_sum(of_ranks));
   }
   return sum_in_order(sums);
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "model/block.h"
+#include "model/tensor_ranks_testing.h"
 
 namespace meshtrain {
 namespace {
@@ -16,21 +17,9 @@ struct Held {
   ParamCopies copies;
 };
 
-ModelSpec small(std::int64_t kv_heads) {
-  return {.arch = Architecture::kGpt2,
-          .layers = 2,
-          .hidden = 20,
-          .heads = 12,
-          .kv_heads = kv_heads,
-          .head_dim = 4,
-          .ffn_hidden = 60,
-          .vocab = 97,
-          .context = 24};
-}
-
 // Rank 3 of 4 has query heads 9 … 11 of 12 and the second of two key heads, as rank 2 has.
 TEST(Cut, SlicesAndCopiesAreDeclared) {
-  ModelSpec spec = small(2);
+  ModelSpec spec = testing::small_spec(Architecture::kGpt2, 2);
   spec.qk_norm = true;
   for (const bool sequence_parallel : {false, true}) {
     ParamStore store;
@@ -79,10 +68,11 @@ TEST(Cut, WhatCannotBeCutIsRefused) {
     store.begin_unit("unit");
     Block(spec, store, "", {}, {.ranks = ranks});
   };
-  declare(small(12), 4);
-  EXPECT_THROW(declare(small(12), 5), std::logic_error);  // heads
-  EXPECT_THROW(declare(small(4), 6), std::logic_error);   // key and value heads
-  ModelSpec spec = small(12);
+  declare(testing::small_spec(Architecture::kGpt2, 12), 4);
+  EXPECT_THROW(declare(testing::small_spec(Architecture::kGpt2, 12), 5), std::logic_error);  // heads
+  EXPECT_THROW(declare(testing::small_spec(Architecture::kGpt2, 4), 6),
+               std::logic_error);  // key and value heads
+  ModelSpec spec = testing::small_spec(Architecture::kGpt2, 12);
   spec.ffn_hidden = 62;
   EXPECT_THROW(declare(spec, 4), std::logic_error);
 }

@@ -24,23 +24,13 @@ struct Named {
   ModelSpec spec;
 };
 
-ModelSpec small(Architecture arch, std::int64_t kv_heads) {
-  return {.arch = arch,
-          .layers = 2,
-          .hidden = 20,
-          .heads = 12,
-          .kv_heads = kv_heads,
-          .head_dim = 4,
-          .ffn_hidden = 60,
-          .vocab = 97,
-          .context = 24};
-}
-
 std::vector<Named> specs() {
-  std::vector<Named> all = {
-      {"gpt2", small(Architecture::kGpt2, 12)},    {"llama", small(Architecture::kLlama, 12)},
-      {"grouped", small(Architecture::kLlama, 4)}, {"replicated", small(Architecture::kLlama, 2)},
-      {"qwen2", small(Architecture::kLlama, 1)},   {"qwen3", small(Architecture::kLlama, 2)}};
+  std::vector<Named> all = {{"gpt2", testing::small_spec(Architecture::kGpt2, 12)},
+                            {"llama", testing::small_spec(Architecture::kLlama, 12)},
+                            {"grouped", testing::small_spec(Architecture::kLlama, 4)},
+                            {"replicated", testing::small_spec(Architecture::kLlama, 2)},
+                            {"qwen2", testing::small_spec(Architecture::kLlama, 1)},
+                            {"qwen3", testing::small_spec(Architecture::kLlama, 2)}};
   all[4].spec.qkv_bias = true;
   all[5].spec.qk_norm = true;
   return all;
@@ -281,7 +271,7 @@ TEST(TensorRanks, NoWayToRunABlockChangesABit) {
 
 // Published: ln(50257), also with padding that is not to be counted (50257 = 29 · 1733).
 TEST(TensorRanks, AUniformPredictionLosesLnOfTheVocabulary) {
-  ModelSpec spec = small(Architecture::kGpt2, 12);
+  ModelSpec spec = testing::small_spec(Architecture::kGpt2, 12);
   spec.vocab = 50257;
   spec.hidden = 3;
   for (const int ranks : {1, 2, 3, 4}) {
@@ -344,7 +334,7 @@ BlockCost cost_of_block(const ModelSpec& spec, BatchShape shape, int ranks, bool
 // Published: 2 + 2 all-reduces of batch·seq·hidden elements a layer; hidden 4096, 8×2048 tokens, bf16: 134 MB
 // each, 17.2 GB a step of 32 layers. A ring sends 2 (K-1)/K of it.
 TEST(TensorRanks, BlocksSendTwoAllReducesEachWay) {
-  ModelSpec spec = small(Architecture::kGpt2, 32);
+  ModelSpec spec = testing::small_spec(Architecture::kGpt2, 32);
   spec.hidden = 4096;
   spec.heads = 32;
   spec.head_dim = 128;
@@ -374,7 +364,7 @@ TEST(TensorRanks, BlocksSendTwoAllReducesEachWay) {
 // two of one byte on the residual stream; and less the attention output (2/t) where it is computed again. Above
 // it: statistics of two norms, two fp32 a row each.
 TEST(TensorRanks, BlocksKeepWhatIsPublished) {
-  ModelSpec spec = small(Architecture::kGpt2, 32);
+  ModelSpec spec = testing::small_spec(Architecture::kGpt2, 32);
   spec.hidden = 4096;
   spec.heads = 32;
   spec.head_dim = 128;

@@ -18,10 +18,24 @@
 #include "comm_ranks.h"
 #include "model/context.h"
 #include "model/rope_table.h"
+#include "model/spec.h"
 #include "ops/testing.h"
 #include "params/param_store.h"
 
 namespace meshtrain::testing {
+
+// Sizes that divide by 2, 3 and 4 where they must, and a vocabulary that does not.
+inline ModelSpec small_spec(Architecture arch, std::int64_t kv_heads) {
+  return {.arch = arch,
+          .layers = 2,
+          .hidden = 20,
+          .heads = 12,
+          .kv_heads = kv_heads,
+          .head_dim = 4,
+          .ffn_hidden = 60,
+          .vocab = 97,
+          .context = 24};
+}
 
 using Values = std::vector<double>;
 

@@ -14,13 +14,12 @@ namespace {
 
 std::vector<PipelineAction> zb_h1_order(const PipelineShape& shape, int stage) {
   const std::int64_t m = shape.micro_batches;
-  const std::int64_t warm_up = std::min<std::int64_t>(m, shape.stages - 1 - stage);
   std::vector<PipelineAction> order;
-  for (std::int64_t i = 0; i < warm_up; ++i) order.push_back({PipelineStep::kForward, 0, i});
-  for (std::int64_t i = 0; i < m; ++i) {
-    if (warm_up + i < m) order.push_back({PipelineStep::kForward, 0, warm_up + i});
-    order.push_back({PipelineStep::kBackward, 0, i});
-    if (i >= stage) order.push_back({PipelineStep::kBackwardWeight, 0, i - stage});
+  for (const PipelineAction& action : kOneFOneB.order(shape, stage)) {
+    order.push_back(action);
+    if (action.step == PipelineStep::kBackward && action.micro_batch >= stage) {
+      order.push_back({PipelineStep::kBackwardWeight, 0, action.micro_batch - stage});
+    }
   }
   for (std::int64_t i = std::max<std::int64_t>(0, m - stage); i < m; ++i) {
     order.push_back({PipelineStep::kBackwardWeight, 0, i});
