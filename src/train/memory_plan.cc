@@ -45,9 +45,13 @@ ArenaSizes plan_memory(const Config& config, const Device& device, const World& 
   const ArenaSizes sizes = measure_arenas(config, world.rank());
   const std::unique_ptr<World> sim_world = make_sim_world(world.rank(), world.size());
   const std::unique_ptr<Device> sim = sim_world->make_device();
-  const MemoryUse need = Assembly(config, *sim, *sim_world, sizes).planned_memory();
+  const Assembly planned(config, *sim, *sim_world, sizes);
+  const MemoryUse need = planned.planned_memory();
   const std::int64_t available = device.available_bytes();
-  if (need.total() * world.local_size() > available) {
+  // One rank at most writes checkpoints.
+  const std::int64_t of_host =
+      need.total() * world.local_size() - planned.checkpoint_copy_bytes() * (world.local_size() - 1);
+  if (of_host > available) {
     const std::string ranks =
         world.local_size() > 1 ? fmt::format(" for each of the {} ranks of this host", world.local_size()) : "";
     throw_user_error(
