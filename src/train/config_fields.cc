@@ -208,8 +208,10 @@ void add_mesh(std::vector<ConfigField>& fields) {
       field("mesh", "prefetch", mesh(&MeshConfig::prefetch),
             "zero 3: units (an embedding, a block, the head) whose weights are gathered ahead of use. "
             "Never changes a bit."));
-  fields.push_back(field("mesh", "overlap", mesh(&MeshConfig::overlap),
-                         "Whether ranks communicate while they compute. Never changes a bit."));
+  fields.push_back(
+      field("mesh", "overlap", mesh(&MeshConfig::overlap),
+            "Whether ranks communicate while they compute; messages between stages always do. Never changes "
+            "a bit."));
   fields.push_back(choice("mesh", "engine", {"auto", "shm", "mpi"}, mesh(&MeshConfig::engine),
                           "What connects the ranks. `auto`: MPI under mpirun and srun, else shared memory."));
   fields.push_back(field("mesh", "deadline", mesh(&MeshConfig::deadline),
