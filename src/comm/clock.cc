@@ -10,14 +10,12 @@ namespace {
 constexpr int kRoundTrips = 16;
 
 void send(Communicator& ranks, int peer, std::int64_t value) {
-  const std::array sends = {Transfer{.peer = peer, .data = Tensor(&value, DType::kI64, {1})}};
-  ranks.exchange(sends, {}, Traffic::kOther);
+  ranks.send(Tensor(&value, DType::kI64, {1}), peer, Traffic::kOther);
 }
 
 std::int64_t receive(Communicator& ranks, int peer) {
   std::int64_t value = 0;
-  const std::array receives = {Transfer{.peer = peer, .data = Tensor(&value, DType::kI64, {1})}};
-  ranks.exchange({}, receives, Traffic::kOther);
+  ranks.receive(Tensor(&value, DType::kI64, {1}), peer, Traffic::kOther);
   return value;
 }
 

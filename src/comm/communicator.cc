@@ -162,4 +162,14 @@ void Communicator::exchange(std::span<const Transfer> sends, std::span<const Tra
   do_exchange(sends, receives);
 }
 
+void Communicator::send(const Tensor& data, int peer, Traffic traffic) {
+  const Transfer message = {.peer = peer, .data = data};
+  exchange({&message, 1}, {}, traffic);
+}
+
+void Communicator::receive(const Tensor& data, int peer, Traffic traffic) {
+  const Transfer message = {.peer = peer, .data = data};
+  exchange({}, {&message, 1}, traffic);
+}
+
 }  // namespace meshtrain

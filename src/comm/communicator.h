@@ -132,6 +132,9 @@ class Communicator {
   // the ranks named take part. Sizes and dtypes of both ends must agree.
   void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives,
                 Traffic traffic = Traffic::kControl);
+  // An exchange of one message.
+  void send(const Tensor& data, int peer, Traffic traffic);
+  void receive(const Tensor& data, int peer, Traffic traffic);
 
  protected:
   // Arguments are checked. `call` is what must be compared with the other ranks. A group may have one rank.

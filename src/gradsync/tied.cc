@@ -10,16 +10,6 @@ namespace {
 constexpr int kFirstStage = 0;  // in the group of the two
 constexpr int kLastStage = 1;
 
-void send(Communicator& stages, int peer, const Tensor& data, Traffic traffic) {
-  const Transfer message = {.peer = peer, .data = data};
-  stages.exchange({&message, 1}, {}, traffic);
-}
-
-void receive_from(Communicator& stages, int peer, const Tensor& data, Traffic traffic) {
-  const Transfer message = {.peer = peer, .data = data};
-  stages.exchange({}, {&message, 1}, traffic);
-}
-
 std::int64_t unit_elements(const ParamStore& store, int unit) {
   return store.units()[static_cast<std::size_t>(unit)].elements;
 }
@@ -55,7 +45,7 @@ void TiedGradients::end() {
 }
 
 void TiedGradients::receive(const Tensor& to) const {
-  receive_from(*parts_.tied.stages, kLastStage, to, Traffic::kPipeline);
+  parts_.tied.stages->receive(to, kLastStage, Traffic::kPipeline);
 }
 
 void TiedGradients::add(Stream& stream, int unit, const Tensor& flat) const {
@@ -82,8 +72,8 @@ void TiedGradients::finish() {
   if (!parts_.tied.is_copy()) return;
   parts_.queue.submit(
       [this](Stream& stream) {
-        send(*parts_.tied.stages, kFirstStage,
-             tree_ ? tree_->finish(stream, 0) : parts_.store.tied_gradients(0), Traffic::kPipeline);
+        parts_.tied.stages->send(tree_ ? tree_->finish(stream, 0) : parts_.store.tied_gradients(0), kFirstStage,
+                                 Traffic::kPipeline);
       },
       "send tied gradients");
 }
@@ -92,13 +82,13 @@ void TiedWeights::pass_on(int unit, Traffic traffic) {
   if (parts_.tied.is_owner() && unit == parts_.tied.owner_unit) {
     parts_.queue.submit(
         [this, unit, traffic](Stream&) {
-          send(*parts_.tied.stages, kLastStage, parts_.store.owned_weights(unit), traffic);
+          parts_.tied.stages->send(parts_.store.owned_weights(unit), kLastStage, traffic);
         },
         "send tied weights");
   } else if (parts_.tied.is_copy() && unit == parts_.tied.copy_unit) {
     arrival_ = parts_.queue.submit(
         [this, unit, traffic](Stream&) {
-          receive_from(*parts_.tied.stages, kFirstStage, parts_.store.owned_weights(unit), traffic);
+          parts_.tied.stages->receive(parts_.store.owned_weights(unit), kFirstStage, traffic);
         },
         "receive tied weights");
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "pipeline/timeline.h"
 
 namespace meshtrain {
@@ -18,8 +19,7 @@ class PipelineLink {
                const Shape& shape)
       : ranks_(std::move(ranks)), peer_(peer), queue_(device, /*background=*/true) {
     const int count = end == End::kSends ? kSendBuffers : kReceiveBuffers;
-    const std::int64_t bytes =
-        (shape.numel() * size_of(dtype) + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
+    const std::int64_t bytes = round_up(shape.numel() * size_of(dtype), Device::kAlignment);
     memory_ = device.allocate(count * bytes, MemoryCategory::kCommunication);
     for (int i = 0; i < count; ++i) slots_.push_back({.data = tensor_in(memory_, i * bytes, dtype, shape)});
   }
@@ -34,11 +34,7 @@ class PipelineLink {
   void send(Traffic traffic) {
     Slot& slot = slots_[next_++ % slots_.size()];
     slot.ticket = queue_.submit(
-        [this, data = slot.data, traffic](Stream&) {
-          const Transfer message = {.peer = peer_, .data = data};
-          ranks_->exchange({&message, 1}, {}, traffic);
-        },
-        "send");
+        [this, data = slot.data, traffic](Stream&) { ranks_->send(data, peer_, traffic); }, "send");
   }
 
   // --- Receiving. ---
@@ -77,12 +73,9 @@ class PipelineLink {
     if (left_ == 0) return;
     --left_;
     Slot& slot = slots_[asked_++ % slots_.size()];
-    slot.ticket = queue_.submit(
-        [this, data = slot.data](Stream&) {
-          const Transfer message = {.peer = peer_, .data = data};
-          ranks_->exchange({}, {&message, 1}, Traffic::kPipeline);
-        },
-        "receive", TraceKind::kWait);
+    slot.ticket =
+        queue_.submit([this, data = slot.data](Stream&) { ranks_->receive(data, peer_, Traffic::kPipeline); },
+                      "receive", TraceKind::kWait);
   }
 
   std::unique_ptr<Communicator> ranks_;

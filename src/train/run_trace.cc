@@ -1,7 +1,6 @@
 #include "train/run_trace.h"
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <optional>
 
@@ -28,8 +27,7 @@ class ChunkTurn {
     announce(static_cast<std::int64_t>(chunk.size()));
     // The transfer only reads.
     auto* bytes = const_cast<char*>(chunk.data());
-    const std::array sends = {Transfer{.peer = 0, .data = {bytes, DType::kU8, {std::int64_t(chunk.size())}}}};
-    ranks_.exchange(sends, {}, Traffic::kOther);
+    ranks_.send({bytes, DType::kU8, {static_cast<std::int64_t>(chunk.size())}}, 0, Traffic::kOther);
   }
   void end() { announce(0); }
 
@@ -39,8 +37,7 @@ class ChunkTurn {
     while (const std::int64_t length = announce(0)) {
       if (ranks_.rank() != 0) continue;
       chunk.resize(static_cast<std::size_t>(length));
-      const std::array receives = {Transfer{.peer = sender_, .data = {chunk.data(), DType::kU8, {length}}}};
-      ranks_.exchange({}, receives, Traffic::kOther);
+      ranks_.receive({chunk.data(), DType::kU8, {length}}, sender_, Traffic::kOther);
       sink(chunk);
     }
   }

@@ -69,8 +69,7 @@ void UnitGather::send(int model_unit, std::size_t index) {
   const std::string& name = layout_.model().units()[static_cast<std::size_t>(model_unit)].name;
   for (std::size_t unit = 0; unit < store_.units().size(); ++unit) {
     if (store_.units()[unit].copy || store_.units()[unit].name != name) continue;
-    const std::vector<Transfer> sends_to_first = {{.peer = 0, .data = owned_(static_cast<int>(unit), index)}};
-    everyone_.exchange(sends_to_first, {}, Traffic::kOther);
+    everyone_.send(owned_(static_cast<int>(unit), index), 0, Traffic::kOther);
   }
 }
 
