@@ -9,6 +9,7 @@
 #include "plan/simulated_rank.h"
 #include "plan/timeline_text.h"
 #include "train/assembly.h"
+#include "train/stages.h"
 
 namespace meshtrain {
 namespace {
@@ -167,7 +168,7 @@ TEST(MeshPlan, LivePiecesAreThoseOfTheInterleavedSchedule) {
   for (std::int64_t r = 0; r < 4; ++r) {
     const StagePlan& stage = plan.stages[static_cast<std::size_t>(r)];
     const std::vector<PipelineAction> order =
-        schedule_of(config).order(pipeline_of(config), static_cast<int>(r));
+        schedule_of(config.mesh).order(pipeline_of(config), static_cast<int>(r));
     EXPECT_EQ(peak_live(order), 2 * (3 - r) + 4 + 1);
     std::int64_t bytes = 0;
     std::int64_t live = 0;
@@ -269,7 +270,7 @@ TEST(MeshPlan, TimelineIsTheScheduleAndTheModelsOwn) {
   config.mesh.pp = 2;
   config.train.global_batch = 3;
   const std::string text = timeline_text(make_plan(config), config, 120);
-  EXPECT_NE(text.find(draw(schedule_of(config), pipeline_of(config), 120)), std::string::npos) << text;
+  EXPECT_NE(text.find(draw(schedule_of(config.mesh), pipeline_of(config), 120)), std::string::npos) << text;
   EXPECT_NE(text.find("stage 1 | .. F0 B0--- F1 B1--- F2 B2---"), std::string::npos) << text;
   // With one micro-batch each stage waits while the other works, whatever the split.
   config.train.global_batch = 1;

@@ -1,9 +1,8 @@
 #include "plan/plan.h"
 
 #include <algorithm>
-#include <memory>
+#include <utility>
 
-#include "comm/engines.h"
 #include "model/flops.h"
 #include "plan/simulated_rank.h"
 #include "train/memory_plan.h"
@@ -20,20 +19,6 @@ std::int64_t ranks_of_stage(const MeshConfig& mesh) {
 // Not rank 0 where the stage has another.
 std::int64_t last_rank_of_stage(const Config& config, std::int64_t stage) {
   return (stage + 1) * ranks_of_stage(config.mesh) - 1;
-}
-
-struct MemoryPlan {
-  MemoryUse use;
-  ArenaSizes arenas;
-};
-
-MemoryPlan plan_memory_of(const Config& config, std::int64_t rank) {
-  MemoryPlan plan = {.use = {}, .arenas = measure_arenas(config, static_cast<int>(rank))};
-  const std::unique_ptr<World> world =
-      make_sim_world(static_cast<int>(rank), static_cast<int>(ranks_of(config.mesh)));
-  const std::unique_ptr<Device> device = world->make_device();
-  plan.use = Assembly(config, *device, *world, plan.arenas).planned_memory();
-  return plan;
 }
 
 // What a step sends is a part that is the same for every step, and one for each of its micro-batches.
@@ -71,7 +56,7 @@ class Planner {
 
   void add_stage(std::int64_t stage) {
     const std::int64_t rank = last_rank_of_stage(config_, stage);
-    const MemoryPlan memory = plan_memory_of(config_, rank);
+    const MemoryPlan memory = memory_of_rank(config_, static_cast<int>(rank));
     const SentInStep step(config_, rank);
     const Assembly& one = step.one_micro_step().assembly();
     StagePlan& plan = plan_.stages.emplace_back();
@@ -80,7 +65,7 @@ class Planner {
     plan.flops = static_cast<StepFlops>(one.stream.total().flops) *
                  static_cast<StepFlops>(pipeline_of(config_).micro_batches);
     const std::vector<PipelineAction> order =
-        schedule_of(config_).order(pipeline_of(config_), static_cast<int>(stage));
+        schedule_of(config_.mesh).order(pipeline_of(config_), static_cast<int>(stage));
     for (const ModelPiece& layers : pieces_of_stage(config_, stage)) {
       const auto chunk = plan.pieces.size();
       plan.pieces.push_back({.layers = layers,
@@ -97,7 +82,7 @@ class Planner {
   Plan finish() {
     plan_.ranks_of_stage = ranks_of_stage(config_.mesh);
     plan_.leader = plan_.stages.front().rank;
-    if (plan_.ranks_of_stage > 1) plan_.leader.memory = plan_memory_of(config_, 0).use;
+    if (plan_.ranks_of_stage > 1) plan_.leader.memory = memory_of_rank(config_, 0).use;
     for (const std::vector<LayerProfile>& piece : layers_) {
       plan_.layers.insert(plan_.layers.end(), piece.begin(), piece.end());
     }
@@ -144,7 +129,7 @@ ZeroPlan plan_zero(const Config& config, int zero) {
   MemoryUse most;
   for (std::int64_t stage = 0; stage < config.mesh.pp; ++stage) {
     const std::int64_t rank = last_rank_of_stage(other, stage);
-    const MemoryUse use = plan_memory_of(other, rank).use;
+    const MemoryUse use = memory_of_rank(other, static_cast<int>(rank)).use;
     if (use.total() > most.total()) {
       most = use;
       most_loaded = rank;
@@ -156,7 +141,7 @@ ZeroPlan plan_zero(const Config& config, int zero) {
   narrow.reduction = "fast";
   return {.zero = zero,
           .states = states_of(most),
-          .states_16_bit_gradients = states_of(plan_memory_of(narrow, most_loaded).use),
+          .states_16_bit_gradients = states_of(memory_of_rank(narrow, static_cast<int>(most_loaded)).use),
           .memory = most.total(),
           .sent = sent.sent_for(Traffic::kGradients) + sent.sent_for(Traffic::kParameters)};
 }

@@ -13,6 +13,7 @@
 #include "telemetry/trace_file.h"
 #include "telemetry/units.h"
 #include "train/run_trace.h"
+#include "train/stages.h"
 
 namespace meshtrain {
 namespace {
@@ -112,7 +113,7 @@ class StageTrace {
       : config_(config),
         pace_(pace),
         stage_(stage),
-        number_(static_cast<int>(stage * config.mesh.tp * config.mesh.dp)),
+        number_(static_cast<int>(rank_at(config.mesh, 0, 0, stage))),
         rank_(config, number_) {}
 
   const SimulatedRank& rank() const { return rank_; }
@@ -277,7 +278,7 @@ void write_plan_trace(const Config& config, const TraceRates& rates, const std::
     stages.push_back(std::make_unique<StageTrace>(config, pace, stage));
   }
   const Timeline timeline =
-      simulate(shape, orders_of(schedule_of(config), shape), costs_of(stages, shape, pace, rates));
+      simulate(shape, orders_of(schedule_of(config.mesh), shape), costs_of(stages, shape, pace, rates));
   for (std::size_t i = 0; i < stages.size(); ++i) stages[i]->add_actions(timeline.stages[i], timeline.messages);
   // A tied table's gradients go from the last stage to the first.
   const bool tied = config.model.tie_embeddings && shape.stages > 1;

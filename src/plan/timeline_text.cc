@@ -4,12 +4,13 @@
 
 #include "pipeline/timeline.h"
 #include "train/assembly.h"
+#include "train/stages.h"
 
 namespace meshtrain {
 
 std::string timeline_text(const Plan& plan, const Config& config, int columns) {
   const PipelineShape shape = pipeline_of(config);
-  const PipelineSchedule& schedule = schedule_of(config);
+  const PipelineSchedule& schedule = schedule_of(config.mesh);
   if (shape.stages == 1)
     return "mesh.pp = 1: one stage has the whole model, and there is no pipeline to draw.\n";
   const auto flops = [&](int stage, const PipelineAction& action) {

@@ -39,21 +39,9 @@ Schedule make_schedule(const Config& config) {
 
 }  // namespace
 
-const PipelineSchedule& schedule_of(const Config& config) {
-  // One stage has nothing to order: every schedule does one micro-batch after the other.
-  const PipelineSchedule* schedule = find_schedule(config.mesh.pp == 1 ? "1f1b" : config.mesh.schedule);
-  check(schedule != nullptr, "a config names a schedule");
-  return *schedule;
-}
-
-PipelineShape pipeline_of(const Config& config) {
-  return {.stages = static_cast<int>(config.mesh.pp),
-          .chunks = static_cast<int>(config.mesh.virtual_stages),
-          .micro_batches = config.train.global_batch / config.train.micro_batch / config.mesh.dp};
-}
-
 Assembly::Assembly(const Config& config, Device& device, World& world, const std::optional<ArenaSizes>& sizes)
     : groups(config, world),
+      layout(config),
       stream(device, resolve_threads(config.machine.threads)),
       params(static_cast<int>(config.mesh.dp)),
       schedule(make_schedule(config)),
@@ -68,14 +56,14 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
       tensor_in_evaluation(tensor.counted_as(Traffic::kEvaluation)),
       layer_queue_(device, config.mesh.overlap && config.mesh.tp > 1),
       queue_(device, config.mesh.overlap && world.size() > 1) {
-  model =
-      std::make_unique<Transformer>(config.model, params, device,
-                                    TransformerOptions{.compute = config.precision.compute,
-                                                       .positions = config.data.seq_len,
-                                                       .recompute = config.recompute,
-                                                       .tensor = tensor.part(),
-                                                       .split_backward = schedule_of(config).splits_backward,
-                                                       .pieces = pieces_of_stage(config, groups.place("pp"))});
+  model = std::make_unique<Transformer>(
+      config.model, params, device,
+      TransformerOptions{.compute = config.precision.compute,
+                         .positions = config.data.seq_len,
+                         .recompute = config.recompute,
+                         .tensor = tensor.part(),
+                         .split_backward = schedule_of(config.mesh).splits_backward,
+                         .pieces = pieces_of_stage(config, groups.place("pp"))});
   allocate_parameters();
   allocate_batch();
   model->upload_tables(stream);
@@ -109,7 +97,7 @@ void Assembly::allocate_parameters() {
                             .gradients = config_.precision.gradients,
                             .sharding = sharding_of(static_cast<int>(config_.mesh.zero), *groups.dp)});
   squares.emplace(params);
-  norm_place = norm_place_of(MeshLayout(config_), params, static_cast<int>(groups.mesh.coordinate("tp")),
+  norm_place = norm_place_of(layout, params, static_cast<int>(groups.mesh.coordinate("tp")),
                              static_cast<int>(groups.mesh.coordinate("dp")));
   optimizer = make_optimizer(optimizer_settings(config_.optimizer));
   for (std::size_t i = 0; i < optimizer->state_names().size(); ++i) {
@@ -131,7 +119,7 @@ void Assembly::allocate_batch() {
 
 void Assembly::lay_out_pipeline(const std::optional<ArenaSizes>& sizes) {
   using Pass = Transformer::Pass;
-  order_ = schedule_of(config_).order(pipeline_, static_cast<int>(groups.place("pp")));
+  order_ = schedule_of(config_.mesh).order(pipeline_, static_cast<int>(groups.place("pp")));
   for (const PipelineAction& action : order_) {
     const Pass pass = action.step == PipelineStep::kForward    ? Pass::kForward
                       : action.step == PipelineStep::kBackward ? Pass::kBackward
@@ -158,7 +146,8 @@ TiedLink Assembly::tied_link() const {
 std::vector<PipelineAction> Assembly::evaluation_order(std::int64_t micro_batches) const {
   PipelineShape shape = pipeline_;
   shape.micro_batches = micro_batches;
-  std::vector<PipelineAction> order = schedule_of(config_).order(shape, static_cast<int>(groups.place("pp")));
+  std::vector<PipelineAction> order =
+      schedule_of(config_.mesh).order(shape, static_cast<int>(groups.place("pp")));
   std::erase_if(order, [](const PipelineAction& action) { return action.step != PipelineStep::kForward; });
   return order;
 }
@@ -180,8 +169,15 @@ BatchShape Assembly::micro_batch_shape() const {
 }
 
 Context Assembly::context(int piece, std::int64_t micro_batch) {
-  Arena& saved = slot(piece, micro_batch);
-  const bool splits = schedule_of(config_).splits_backward;
+  return context_in(slot(piece, micro_batch), tensor);
+}
+
+Context Assembly::evaluation_context(int piece) {
+  return context_in(slot(piece, 0), tensor_in_evaluation);
+}
+
+Context Assembly::context_in(Arena& saved, const TensorGroup& ranks) {
+  const bool splits = schedule_of(config_.mesh).splits_backward;
   const bool recomputes = config_.recompute == RecomputePolicy::kFull;
   return {.stream = stream,
           .saved = saved,
@@ -190,17 +186,7 @@ Context Assembly::context(int piece, std::int64_t micro_batch) {
           // Where weight gradients come later, what they need stays until then.
           .recomputed = recomputes && !splits ? recomputed : saved,
           .units = *sync,
-          .tensor = tensor};
-}
-
-Context Assembly::evaluation_context(int piece) {
-  return {.stream = stream,
-          .saved = slot(piece, 0),
-          .work = work,
-          .kept = work,
-          .recomputed = context(piece, 0).recomputed,
-          .units = *sync,
-          .tensor = tensor_in_evaluation};
+          .tensor = ranks};
 }
 
 Tensor Assembly::owned_optimizer_state(int unit, std::size_t index) const {
@@ -228,8 +214,7 @@ std::int64_t Assembly::checkpoint_copy_bytes() const {
                                 ? parameter_count(config_.model) * size_of(DType::kF32) *
                                       static_cast<std::int64_t>(1 + optimizer_buffers_.size())
                                 : 0;
-  return copy +
-         WholeState::buffer_bytes(MeshLayout(config_), params.sharding().parts, optimizer_buffers_.size());
+  return copy + WholeState::buffer_bytes(layout, params.sharding().parts, optimizer_buffers_.size());
 }
 
 void Assembly::set_trace(Trace* trace) {

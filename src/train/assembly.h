@@ -24,6 +24,7 @@
 #include "pipeline/executor.h"
 #include "train/config.h"
 #include "train/mesh.h"
+#include "train/mesh_layout.h"
 
 namespace meshtrain {
 
@@ -34,10 +35,6 @@ struct ArenaSizes {
   std::int64_t recomputed = 0;  // one block's, with full recompute
   std::int64_t transient = 0;
 };
-
-// The schedule of config.mesh, and how many stages, chunks and micro-batches a step of one pipeline has.
-const PipelineSchedule& schedule_of(const Config& config);
-PipelineShape pipeline_of(const Config& config);
 
 class Trace;
 
@@ -103,6 +100,7 @@ class Assembly {
   CommStats sent() const { return groups.sent() + executor->sent(); }
 
   RankGroups groups;
+  MeshLayout layout;  // what every rank holds
   Stream stream;
   ParamStore params;
   std::unique_ptr<Transformer> model;
@@ -119,6 +117,7 @@ class Assembly {
 
  private:
   static std::size_t index(int piece) { return static_cast<std::size_t>(piece); }
+  Context context_in(Arena& saved, const TensorGroup& ranks);
   void allocate_parameters();
   void allocate_batch();
   void lay_out_pipeline(const std::optional<ArenaSizes>& sizes);

@@ -74,7 +74,7 @@ EvaluationRanks evaluation_ranks(const Assembly& assembly) {
                         // Enough to keep all stages busy most of the time.
                         .at_once = mesh.pp > 1 ? 4 * mesh.pp : 1};
   for (std::int64_t replica = 0; replica < mesh.dp; ++replica) {
-    ranks.sources.push_back(static_cast<int>(mesh.tp * (replica + mesh.dp * (mesh.pp - 1))));
+    ranks.sources.push_back(static_cast<int>(rank_at(mesh, 0, replica, mesh.pp - 1)));
   }
   return ranks;
 }

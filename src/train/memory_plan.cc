@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "comm/engines.h"
 #include "telemetry/units.h"
+#include "train/stages.h"
 #include "train/step.h"
 
 namespace meshtrain {
@@ -41,16 +42,23 @@ ArenaSizes measure_arenas(const Config& config, int rank) {
   return assembly.arena_peaks();
 }
 
+MemoryPlan memory_of_rank(const Config& config, int rank) {
+  MemoryPlan plan{.arenas = measure_arenas(config, rank), .use = {}};
+  const std::unique_ptr<World> world = make_sim_world(rank, static_cast<int>(ranks_of(config.mesh)));
+  const std::unique_ptr<Device> device = world->make_device();
+  const Assembly planned(config, *device, *world, plan.arenas);
+  plan.use = planned.planned_memory();
+  plan.checkpoint_copy_bytes = planned.checkpoint_copy_bytes();
+  return plan;
+}
+
 ArenaSizes plan_memory(const Config& config, const Device& device, const World& world) {
-  const ArenaSizes sizes = measure_arenas(config, world.rank());
-  const std::unique_ptr<World> sim_world = make_sim_world(world.rank(), world.size());
-  const std::unique_ptr<Device> sim = sim_world->make_device();
-  const Assembly planned(config, *sim, *sim_world, sizes);
-  const MemoryUse need = planned.planned_memory();
+  const MemoryPlan plan = memory_of_rank(config, world.rank());
+  const MemoryUse& need = plan.use;
   const std::int64_t available = device.available_bytes();
   // One rank at most writes checkpoints.
   const std::int64_t of_host =
-      need.total() * world.local_size() - planned.checkpoint_copy_bytes() * (world.local_size() - 1);
+      need.total() * world.local_size() - plan.checkpoint_copy_bytes * (world.local_size() - 1);
   if (of_host > available) {
     const std::string ranks =
         world.local_size() > 1 ? fmt::format(" for each of the {} ranks of this host", world.local_size()) : "";
@@ -60,7 +68,7 @@ ArenaSizes plan_memory(const Config& config, const Device& device, const World& 
         format_bytes(need.total()), ranks, format_bytes(available),
         world.size() > 1 && config.mesh.zero < 3 ? "raise mesh.zero, " : "", memory_table(need));
   }
-  return sizes;
+  return plan.arenas;
 }
 
 }  // namespace meshtrain

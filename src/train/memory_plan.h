@@ -11,7 +11,15 @@ namespace meshtrain {
 // filled in (for_ranks), here and below.
 ArenaSizes measure_arenas(const Config& config, int rank = 0);
 
-// The same for a run on `device`, which the ranks of this host share: throws UserError with the bytes by
+// What a rank needs, as its assembly says.
+struct MemoryPlan {
+  ArenaSizes arenas;
+  MemoryUse use;                           // at its peak
+  std::int64_t checkpoint_copy_bytes = 0;  // in it, of the rank that writes checkpoints
+};
+MemoryPlan memory_of_rank(const Config& config, int rank);
+
+// The arenas of a run on `device`, which the ranks of this host share: throws UserError with the bytes by
 // category when it has not so many to give.
 ArenaSizes plan_memory(const Config& config, const Device& device, const World& world);
 

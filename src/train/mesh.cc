@@ -79,6 +79,10 @@ Config for_ranks(const Config& config, std::int64_t ranks) {
   return result;
 }
 
+std::int64_t rank_at(const MeshConfig& mesh, std::int64_t tp, std::int64_t dp, std::int64_t pp) {
+  return tp + mesh.tp * mesh.cp * (dp + mesh.dp * pp);
+}
+
 WorldOptions world_options(const Config& config) {
   return {.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(config.mesh.deadline * 1e3))};
 }

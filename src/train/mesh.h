@@ -21,6 +21,9 @@ std::int64_t least_ranks_of(const MeshConfig& mesh);
 // naming the sizes that would work, and when the batch does not divide.
 Config for_ranks(const Config& config, std::int64_t ranks);
 
+// The rank at these coordinates: tp is innermost, pp outermost. The mesh must be filled in.
+std::int64_t rank_at(const MeshConfig& mesh, std::int64_t tp, std::int64_t dp, std::int64_t pp);
+
 WorldOptions world_options(const Config& config);
 
 // The communicators of one rank. Those of the training thread, and those that only jobs of a queue use.

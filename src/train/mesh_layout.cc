@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "model/transformer.h"
+#include "train/mesh.h"
 #include "train/stages.h"
 
 namespace meshtrain {
@@ -67,7 +68,7 @@ MeshLayout::UnitPlace MeshLayout::place_of(int model_unit) const {
 }
 
 int MeshLayout::world_rank(int tensor_rank, int data_rank, int stage) const {
-  return static_cast<int>(tensor_rank + mesh_.tp * (data_rank + mesh_.dp * stage));
+  return static_cast<int>(rank_at(mesh_, tensor_rank, data_rank, stage));
 }
 
 NormPlace norm_place_of(const MeshLayout& layout, const ParamStore& store, int tensor_rank, int data_rank) {

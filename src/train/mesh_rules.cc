@@ -96,12 +96,6 @@ void check_sequences(const Config& config) {
 
 // --- Pipeline parallelism ----------------------------------------------------------------------------
 
-const PipelineSchedule& schedule_of(const MeshConfig& mesh) {
-  const PipelineSchedule* schedule = find_schedule(mesh.schedule);
-  check(schedule != nullptr, "mesh.schedule is one of the names that its key takes");
-  return *schedule;
-}
-
 void check_chunks(const MeshConfig& mesh, const PipelineSchedule& schedule) {
   if (mesh.virtual_stages == 1) return;
   if (mesh.pp == 1) {

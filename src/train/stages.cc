@@ -3,11 +3,24 @@
 #include "base/error.h"
 #include "model/flops.h"
 #include "pipeline/split.h"
+#include "train/mesh_rules.h"
 
 namespace meshtrain {
 
 std::int64_t piece_count(const MeshConfig& mesh) {
   return mesh.pp * mesh.virtual_stages;
+}
+
+const PipelineSchedule& schedule_of(const MeshConfig& mesh) {
+  const PipelineSchedule* schedule = find_schedule(mesh.schedule);
+  check(schedule != nullptr, "mesh.schedule is one of the names that its key takes");
+  return mesh.pp == 1 ? *find_schedule("1f1b") : *schedule;
+}
+
+PipelineShape pipeline_of(const Config& config) {
+  return {.stages = static_cast<int>(config.mesh.pp),
+          .chunks = static_cast<int>(config.mesh.virtual_stages),
+          .micro_batches = micro_batches_of(config) / config.mesh.dp};
 }
 
 std::vector<std::int64_t> balanced_stage_layers(const Config& config) {

@@ -12,6 +12,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/transfer.h"
+#include "train/stages.h"
 
 namespace meshtrain {
 namespace {
@@ -64,7 +65,7 @@ class StepWork final : public PipelineWork {
     if (micro.losses.defined()) {
       losses_[static_cast<std::size_t>(index)] = ops::sum(assembly_.stream, micro.losses);
     }
-    if (!schedule_of(assembly_.config()).splits_backward) ctx.saved.release(0);
+    if (!schedule_of(assembly_.config().mesh).splits_backward) ctx.saved.release(0);
     result_.backward_seconds += watch.seconds();
   }
 

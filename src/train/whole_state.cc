@@ -30,7 +30,7 @@ std::int64_t largest_fetched(const MeshLayout& layout, int parts) {
 
 WholeState::WholeState(Assembly& assembly, Copies copies)
     : assembly_(assembly),
-      layout_(assembly.config()),
+      layout_(assembly.layout),
       gather_(
           layout_, assembly.params, *assembly.groups.control,
           [&assembly](int unit, std::size_t index) { return owned_part(assembly, unit, index); }, copies) {
@@ -96,7 +96,7 @@ std::int64_t WholeState::buffer_bytes(const MeshLayout& layout, int parts, std::
 }
 
 StateDestinations destinations_in(const Assembly& assembly) {
-  const MeshLayout layout(assembly.config());
+  const MeshLayout& layout = assembly.layout;
   const auto names = assembly.optimizer->state_names();
   StateDestinations result;
   std::map<std::string_view, std::size_t> index;  // in the model's order

@@ -41,7 +41,7 @@ class WholeState {
   void send_all();
 
   Assembly& assembly_;
-  MeshLayout layout_;
+  const MeshLayout& layout_;
   UnitGather gather_;
   Fetched masters_;
   Fetched states_;
