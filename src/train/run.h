@@ -18,6 +18,9 @@ struct RunOptions {
   // Asked in every step; true on any rank: save and stop.
   std::function<bool()> stop_requested = [] { return false; };
   bool trace = false;  // leave trace.json
+  // What output.dir holds is left by an attempt at this very run that was lost (train/run_attempts.h): it is
+  // not moved out of the way, and to find nothing left to do is no mistake.
+  bool restarted = false;
 };
 
 // Leaves output.dir with config.toml, metrics.jsonl, checkpoints/, summary.json and, if asked for, trace.json
