@@ -24,14 +24,15 @@ std::string count_of(std::int64_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-std::string names_of_lost(const std::vector<int>& ranks) {
-  return fmt::format("rank{} {} {} lost", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "),
-                     ranks.size() == 1 ? "was" : "were");
+// "rank 2 was lost, ", or nothing.
+std::string lost_ranks(const std::vector<int>& ranks) {
+  if (ranks.empty()) return "";
+  const bool one = ranks.size() == 1;
+  return fmt::format("rank{} {} {} lost, ", one ? "" : "s", fmt::join(ranks, ", "), one ? "was" : "were");
 }
 
-std::string same_mesh(const Attempt& attempt) {
-  return fmt::format("on the same mesh (dp={}, {})", attempt.config.mesh.dp,
-                     count_of(ranks_of(attempt.config.mesh), "rank"));
+std::string mesh_of(const Attempt& attempt) {
+  return fmt::format("dp={} ({})", attempt.config.mesh.dp, count_of(ranks_of(attempt.config.mesh), "rank"));
 }
 
 // With what is left of the places, if that is enough.
@@ -61,10 +62,11 @@ std::string sentence(std::string text) {
 [[noreturn]] void throw_end(const RanksEnd& end, const Attempt& attempt, const std::string& why) {
   if (end.ended_by != 0) end_by(end.ended_by);
   const int ranks = static_cast<int>(ranks_of(attempt.config.mesh));
-  if (why.empty() && attempt.restarts == 0) throw_cause(end.failures, ranks);
   const std::string message = message_of_cause(end.failures, ranks);
-  if (why.empty() && cause_of(end.failures).kind == FailureKind::kUnexpected) throw_cause(end.failures, ranks);
-  throw RunError(why.empty() ? message : sentence(message) + " " + why);
+  if (!why.empty()) throw RunError(sentence(message) + " " + why);
+  const bool begun = attempt.restarts > 0;
+  if (begun && cause_of(end.failures).kind == FailureKind::kUser) throw RunError(message);
+  throw_cause(end.failures, ranks);
 }
 
 }  // namespace
@@ -73,29 +75,29 @@ NextAttempt next_attempt(const RanksEnd& end, const Attempt& attempt, const Rest
   if (!is_worth_a_restart(end)) return {};
   if (policy.most && attempt.restarts >= *policy.most) {
     return {{},
-            fmt::format(
-                "--max-restarts {}: {} made", *policy.most,
-                attempt.restarts == 1 ? "1 restart was" : fmt::format("{} restarts were", attempt.restarts))};
+            fmt::format("--max-restarts {}: the run was restarted {}", *policy.most,
+                        count_of(attempt.restarts, "time"))};
   }
-  std::string said = end.lost.empty() ? "" : names_of_lost(end.lost) + ": ";
+  const std::string lost = lost_ranks(end.lost);
   Attempt same = attempt;
   ++same.restarts;
-  if (!policy.elastic) return {same, said + "going on " + same_mesh(same)};
+  if (!policy.elastic) return {same, fmt::format("{}going on with {} as before", lost, mesh_of(same))};
   if (!end.lost.empty()) {
-    if (std::optional<Attempt> smaller = with_places_left(same, end.lost.size())) {
-      const std::int64_t dp = smaller->config.mesh.dp;
-      said += dp == attempt.config.mesh.dp
-                  ? "going on " + same_mesh(*smaller) + ", whose places are enough"
-                  : fmt::format("going on with dp={} instead of dp={} ({})", dp, attempt.config.mesh.dp,
-                                count_of(ranks_of(smaller->config.mesh), "rank"));
-      return {std::move(smaller), said};
+    if (const std::optional<Attempt> next = with_places_left(same, end.lost.size())) {
+      const std::int64_t before = attempt.config.mesh.dp;
+      const std::string change = next->config.mesh.dp == before ? "as before, in a place that was free"
+                                                                : fmt::format("instead of dp={}", before);
+      return {next, fmt::format("{}going on with dp={} {} ({})", lost, next->config.mesh.dp, change,
+                                count_of(ranks_of(next->config.mesh), "rank"))};
     }
   }
   const std::string why = why_no_smaller_mesh(end, attempt);
-  if (policy.most)
-    return {same, fmt::format("{}going on {}, which cannot shrink: {}", said, same_mesh(same), why)};
+  if (policy.most) {
+    return {same,
+            fmt::format("{}going on with {} as before; the mesh cannot shrink: {}", lost, mesh_of(same), why)};
+  }
   return {{},
-          fmt::format("--elastic: the mesh cannot shrink: {}; --max-restarts N would start it on the same one",
+          fmt::format("--elastic: the mesh cannot shrink: {}; --max-restarts N would start it again as it is",
                       why)};
 }
 
