@@ -18,7 +18,7 @@
 namespace meshtrain {
 
 struct RestartPolicy {
-  std::optional<std::int64_t> most;  // --max-restarts
+  std::optional<std::int64_t> most = {};  // --max-restarts
   // The places of lost ranks are gone: the next attempt has the largest mesh.dp that those left allow. Where
   // none is possible, or none was lost for good, it has the same mesh if `most` was given, else the run ends.
   bool elastic = false;

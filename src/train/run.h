@@ -11,8 +11,8 @@
 namespace meshtrain {
 
 struct RunOptions {
-  bool resume = false;      // go on from the newest checkpoint; from the start when there is none
-  std::string resume_from;  // go on from this checkpoint instead of the newest
+  bool resume = false;        // go on from the newest checkpoint; from the start when there is none
+  std::string resume_from{};  // go on from this checkpoint instead of the newest
   std::int64_t stop_at_step =
       0;  // save and stop after this step, the schedule being that of train.steps; 0: off
   // Asked in every step; true on any rank: save and stop.
