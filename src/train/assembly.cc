@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/trace.h"
+#include "ops/elementwise.h"
 #include "train/mesh_layout.h"
 #include "train/stages.h"
 #include "train/threads.h"
@@ -155,6 +156,13 @@ std::vector<PipelineAction> Assembly::evaluation_order(std::int64_t micro_batche
 void Assembly::initialize() {
   params.initialize(stream, config_.train.seed);
   publish_masters();
+}
+
+void Assembly::reset_optimizer() {
+  for (const Buffer& states : optimizer_buffers_) {
+    ops::fill(stream, tensor_in(states, 0, DType::kF32, {params.owned_elements()}), 0.0F);
+  }
+  if (loss_scaler) loss_scaler.emplace(config_.precision.loss_scale, config_.precision.loss_scale_window);
 }
 
 void Assembly::publish_masters() {

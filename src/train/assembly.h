@@ -48,6 +48,8 @@ class Assembly {
 
   // Initial weights from the seed. (A restored checkpoint needs none.)
   void initialize();
+  // Optimizer state and loss scale as before the first step.
+  void reset_optimizer();
   // Whole weights on every rank from the masters that each owns, after these were loaded.
   void publish_masters();
 

@@ -51,6 +51,7 @@ CheckpointContents checkpoint_contents(const Assembly& assembly, const WholeStat
   contents.optimizer = state.optimizer();
   contents.state = {{"updates", position.updates},
                     {"position", position.position},
+                    {"bad_steps", to_json(position.bad_steps)},
                     {"optimizer", std::string(assembly.optimizer->name())},
                     {"config", to_toml(assembly.config())}};
   if (assembly.loss_scaler) {
@@ -80,7 +81,14 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
     const nlohmann::json& scaler = state.at("loss_scaler");
     assembly.loss_scaler->restore({.scale = scaler.at("scale"), .good_steps = scaler.at("good_steps")});
   }
-  return {.step = checkpoint.step(), .updates = state.at("updates"), .position = state.at("position")};
+  RunPosition position = {.step = checkpoint.step(),
+                          .updates = state.at("updates"),
+                          .position = state.at("position"),
+                          .bad_steps = {}};
+  if (state.contains("bad_steps")) {
+    position.bad_steps = bad_steps_from_json(state.at("bad_steps"), checkpoint.path());
+  }
+  return position;
 }
 
 void load_weights(ParamStore& params, Stream& stream, const ModelSpec& spec, const Checkpoint& checkpoint) {

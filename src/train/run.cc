@@ -18,6 +18,7 @@
 #include "train/checkpointing.h"
 #include "train/evaluation.h"
 #include "train/memory_plan.h"
+#include "train/rollback.h"
 #include "train/run_data.h"
 #include "train/run_output.h"
 #include "train/run_summary.h"
@@ -70,7 +71,9 @@ class Run {
     if (evaluation_owed_) evaluate_and_record();
     bool stopped = any_rank(control_, options_.stop_requested());
     while (place_.step < config_.train.steps && !stopped) {
-      stopped = step() || place_.step == options_.stop_at_step;
+      const StepEnd end = step();
+      if (end == StepEnd::kRolledBack) continue;
+      stopped = end == StepEnd::kStop || place_.step == options_.stop_at_step;
       // Before the evaluation, which may take long.
       const bool due = place_.step == config_.train.steps ||
                        (config_.checkpoint.every > 0 && place_.step % config_.checkpoint.every == 0);
@@ -89,11 +92,8 @@ class Run {
   RunStart begin() {
     RunStart start;
     start.from = text_of_first(control_, output_ ? checkpoint_to_go_on_from() : "");
-    if (start.from.empty()) {
-      assembly_.initialize();
-      return start;
-    }
-    place_ = restore(assembly_, Checkpoint(start.from));
+    place_ = load_start(assembly_, start.from);
+    if (start.from.empty()) return start;
     start.step = place_.step;
     // A checkpoint from elsewhere begins a run of its own.
     start.same_run = is_of_same_run(config_, start.from);
@@ -131,26 +131,40 @@ class Run {
     }
   }
 
-  // Returns whether a rank wishes to stop.
-  bool step() {
+  enum class StepEnd : std::uint8_t {
+    kDone,
+    kStop,        // done, and a rank wishes to stop
+    kRolledBack,  // a bad step: the run is where its newest checkpoint is
+  };
+
+  StepEnd step() {
     const Stopwatch watch;
     const std::int64_t number = place_.step + 1;
     const double lr = learning_rate(assembly_.schedule, number);
     const TraceSpan span = traced("step {}", number);
     StepResult result;
+    std::optional<BadStep> bad;
     try {
-      const Batch batch = rank_batch(data_.train(), assembly_, place_.position);
+      const Batch batch = rank_batch(data_.train(), assembly_, place_.position, place_.bad_steps.left_out);
       result = train_step(assembly_, {.tokens = batch.tokens, .targets = batch.targets}, lr, place_.updates + 1,
-                          options_.stop_requested);
+                          options_.stop_requested, place_.bad_steps.norms);
+    } catch (const BadStepError& error) {
+      if (!rolls_back()) throw_run_error("step {}: {}{}", number, error.what(), rollbacks_before());
+      bad = error.bad();
     } catch (const CommError& error) {
       throw CommError(fmt::format("step {}: {}", number, error.what()));
     } catch (const RunError& error) {
       throw_run_error("step {}: {}", number, error.what());
     }
+    if (bad) {
+      roll_back_from(*bad);
+      return StepEnd::kRolledBack;
+    }
     const std::int64_t tokens = config_.train.global_batch * config_.data.seq_len;
     place_.step = number;
     place_.position += config_.train.global_batch;
     place_.updates += result.skipped ? 0 : 1;
+    if (!result.skipped) remember_norm(config_.train, result.grad_norm, place_.bad_steps);
     tokens_ += tokens;
     last_loss_ = result.loss;
     if (output_) {
@@ -166,7 +180,24 @@ class Run {
       metrics.skipped = result.skipped;
       output_->record(metrics);
     }
-    return result.stop;
+    return result.stop ? StepEnd::kStop : StepEnd::kDone;
+  }
+
+  bool rolls_back() const {
+    return config_.train.on_bad_step == "rollback" && place_.bad_steps.rollbacks < config_.train.max_rollbacks;
+  }
+
+  // For the message of a bad step that is not rolled back.
+  std::string rollbacks_before() const {
+    if (config_.train.on_bad_step != "rollback") return "";
+    return fmt::format(". The run was rolled back {} times before (train.max_rollbacks = {})",
+                       place_.bad_steps.rollbacks, config_.train.max_rollbacks);
+  }
+
+  void roll_back_from(const BadStep& bad) {
+    const TraceSpan span = traced("rollback");
+    place_ = roll_back(assembly_, output_ ? &*output_ : nullptr, place_, bad);
+    last_evaluation_.reset();  // perhaps of a step that did not happen; that of the checkpoint is recorded
   }
 
   template <class... Args>
@@ -231,6 +262,7 @@ class Run {
     const double seconds = watch_.seconds();
     output_->write({.steps = place_.step,
                     .updates = place_.updates,
+                    .rollbacks = place_.bad_steps.rollbacks,
                     .parameters = parameter_count(config_.model),
                     .loss = last_loss_,
                     .tokens = place_.position * config_.data.seq_len,

@@ -40,6 +40,8 @@ class RunOutput {
   void record(const StepMetrics& metrics);
   void record(const EvalMetrics& metrics);
   void save(const CheckpointContents& contents);
+  // Goes back to the state that metrics.step names, and says so.
+  void roll_back(const RollbackMetrics& metrics);
   // Everything saved is committed when it returns.
   void flush() { writer_->flush(); }
   void finish_progress() { progress_.reset(); }
