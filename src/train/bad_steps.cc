@@ -1,8 +1,10 @@
 #include "train/bad_steps.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
 namespace meshtrain {
 namespace {
@@ -31,7 +33,9 @@ std::optional<BadStepRecord> read_record(const nlohmann::json& json) {
   for (const nlohmann::json& range : json.at("left_out")) {
     ranges.push_back({.first = range.at(0), .count = range.at(1)});
   }
-  if (record.rollbacks < 0 || !LeftOut::possible(ranges)) return std::nullopt;
+  const bool norms_possible =
+      std::all_of(record.norms.begin(), record.norms.end(), [](double norm) { return norm >= 0.0; });
+  if (record.rollbacks < 0 || !norms_possible || !LeftOut::possible(ranges)) return std::nullopt;
   record.left_out = LeftOut(std::move(ranges));
   return record;
 }

@@ -81,10 +81,8 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
     const nlohmann::json& scaler = state.at("loss_scaler");
     assembly.loss_scaler->restore({.scale = scaler.at("scale"), .good_steps = scaler.at("good_steps")});
   }
-  RunPosition position = {.step = checkpoint.step(),
-                          .updates = state.at("updates"),
-                          .position = state.at("position"),
-                          .bad_steps = {}};
+  RunPosition position = {
+      .step = checkpoint.step(), .updates = state.at("updates"), .position = state.at("position")};
   if (state.contains("bad_steps")) {
     position.bad_steps = bad_steps_from_json(state.at("bad_steps"), checkpoint.path());
   }

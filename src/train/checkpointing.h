@@ -20,7 +20,7 @@ struct RunPosition {
   std::int64_t step = 0;      // steps done, skipped ones included
   std::int64_t updates = 0;   // updates applied
   std::int64_t position = 0;  // samples trained on: the next one is the first after these
-  BadStepRecord bad_steps;
+  BadStepRecord bad_steps = {};
   friend bool operator==(const RunPosition&, const RunPosition&) = default;
 };
 
