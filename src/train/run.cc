@@ -15,6 +15,7 @@
 #include "model/flops.h"
 #include "telemetry/peak.h"
 #include "train/assembly.h"
+#include "train/checkpoint_rhythm.h"
 #include "train/checkpointing.h"
 #include "train/evaluation.h"
 #include "train/memory_plan.h"
@@ -42,7 +43,8 @@ class Run {
         data_(config, tokenizer),
         device_(world.make_device()),
         assembly_(config, *device_, world, plan_memory(config, *device_, world)),
-        control_(*assembly_.groups.control) {
+        control_(*assembly_.groups.control),
+        rhythm_(config) {
     if (assembly_.leads()) output_.emplace(config);
     const RunStart start = begin();
     if (output_) output_->open(start);
@@ -69,11 +71,11 @@ class Run {
   void loop() {
     if (evaluation_owed_) evaluate_and_record();
     bool stopped = any_rank(control_, options_.stop_requested());
+    rhythm_.begin(place_.step);
     while (place_.step < config_.train.steps && !stopped) {
       stopped = step() || place_.step == options_.stop_at_step;
       // Before the evaluation, which may take long.
-      const bool due = place_.step == config_.train.steps ||
-                       (config_.checkpoint.every > 0 && place_.step % config_.checkpoint.every == 0);
+      const bool due = place_.step == config_.train.steps || rhythm_.due(place_.step);
       if (due) save();
       evaluation_owed_ = evaluation_due();
       if (evaluation_owed_ && !stopped) {
@@ -220,8 +222,11 @@ class Run {
 
   void save() {
     const TraceSpan span = traced("{}", config_.checkpoint.async ? "checkpoint copy" : "checkpoint");
+    const Stopwatch watch;
     WholeState state(assembly_);
     if (output_) output_->save(checkpoint_contents(assembly_, state, place_));
+    const std::string told = rhythm_.saved(place_.step, {.stall = watch.seconds()}, control_);
+    if (output_ && !told.empty()) output_->say(told);
   }
 
   void write_summary() {
@@ -279,6 +284,7 @@ class Run {
   Communicator& control_;
   std::optional<RunOutput> output_;  // of the rank that leads
   RunPosition place_;
+  CheckpointRhythm rhythm_;
   bool evaluation_owed_ = false;  // due after the step done last, and not recorded yet
   static constexpr int kPeakMeasurements = 5;
   double peak_tflops_ = 0.0;  // of all ranks

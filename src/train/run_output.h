@@ -39,6 +39,8 @@ class RunOutput {
 
   void record(const StepMetrics& metrics);
   void record(const EvalMetrics& metrics);
+  // A line on standard error.
+  void say(const std::string& text) { progress_->message("meshtrain: " + text); }
   void save(const CheckpointContents& contents);
   // Everything saved is committed when it returns.
   void flush() { writer_->flush(); }
