@@ -51,26 +51,12 @@ class NamelessFile {
 
  private:
   [[noreturn]] void fail(const char* what) const {
-    throw_run_error(
-        "cannot {} a file in {} to measure its speed ({}); name another folder, or give the speed where an "
-        "option takes it",
-        what, folder_, std::strerror(errno));
+    throw_run_error("cannot {} a file in {} to measure its speed ({})", what, folder_, std::strerror(errno));
   }
 
   const std::string& folder_;
   int descriptor_ = -1;
 };
-
-// Bytes that no file system makes smaller.
-std::vector<std::byte> noise(std::int64_t bytes) {
-  std::vector<std::byte> result(static_cast<std::size_t>(bytes));
-  const RandomStream random(1, "bench/disk");
-  for (std::size_t i = 0; i < result.size(); i += sizeof(std::uint64_t)) {
-    const std::uint64_t bits = random.bits(i);
-    std::memcpy(result.data() + i, &bits, std::min(sizeof(bits), result.size() - i));
-  }
-  return result;
-}
 
 std::string nearest_existing(const std::string& folder) {
   fs::path path = fs::absolute(folder).lexically_normal();
@@ -81,9 +67,19 @@ std::string nearest_existing(const std::string& folder) {
 
 }  // namespace
 
+std::vector<std::byte> incompressible(std::int64_t bytes) {
+  std::vector<std::byte> result(static_cast<std::size_t>(bytes));
+  const RandomStream random(1, "bench/disk");
+  for (std::size_t i = 0; i < result.size(); i += sizeof(std::uint64_t)) {
+    const std::uint64_t bits = random.bits(i);
+    std::memcpy(result.data() + i, &bits, std::min(sizeof(bits), result.size() - i));
+  }
+  return result;
+}
+
 DiskSpeed write_plain_file(const std::string& folder, std::int64_t bytes) {
   check(bytes > 0, "a disk is measured with some bytes");
-  const std::vector<std::byte> block = noise(std::min(bytes, kWriteBytes));
+  const std::vector<std::byte> block = incompressible(std::min(bytes, kWriteBytes));
   NamelessFile file(folder);
   const Stopwatch watch;
   for (std::int64_t left = bytes; left > 0; left -= kWriteBytes) {

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <string>
 
+#include "base/error.h"
 #include "checkpoint/disk_speed.h"
 #include "checkpoint/interval.h"
 #include "plan/plan_trace.h"
@@ -29,7 +30,12 @@ CLI::Validator positive_number() {
 
 Assumed write_speed(const Config& config, const CheckpointArguments& arguments) {
   if (arguments.write_gbps > 0.0) return {arguments.write_gbps * 1e9, "given, of all ranks together"};
-  const DiskSpeed disk = measure_disk(config.checkpoint.dir);
+  DiskSpeed disk;
+  try {
+    disk = measure_disk(config.checkpoint.dir);
+  } catch (const RunError& error) {
+    throw_run_error("{}; set checkpoint.dir, or give the speed with --write-gbps", error.what());
+  }
   return {
       disk.bytes_per_second(),
       fmt::format("measured: one process of this machine writes {} in {} and syncs it; --write-gbps gives that "
