@@ -75,7 +75,9 @@ TEST_F(CheckpointCost, PublishedValues) {
     const nlohmann::json plan = planned(
         {"--ranks", std::to_string(ranks), "-s", "train.global_batch=2048", "-s", "train.micro_batch=1"});
     EXPECT_NEAR(plan["seconds_between_failures"]["value"].get<double>() / kHour, hours, 0.05) << ranks;
-    EXPECT_NEAR(plan["bytes_of_rank"], bytes / ranks, 64.0) << ranks;
+    EXPECT_GE(plan["bytes_of_rank"], bytes / ranks) << ranks;
+    // Each of the model's units, no more than ten, is cut at multiples of 16 elements of 12 bytes.
+    EXPECT_LE(plan["bytes_of_rank"], bytes / ranks + 10 * 16 * 12) << ranks;
   }
 }
 
@@ -124,6 +126,61 @@ TEST_F(CheckpointCost, MistakesAreRefused) {
   expect_refused(given({"--mtbf", "3", "--device-hours-per-failure", "4"}), {"--mtbf"});
   expect_refused({"plan", "a.toml", "--checkpoint", "--timeline"}, {"--timeline"});
   expect_refused({"train", "a.toml", "-s", "checkpoint.every=often"}, {"checkpoint.every", "auto"});
+}
+
+TEST_F(CheckpointCost, TheSummarySaysWhatSavesTook) {
+  for (const std::string async : {"false", "true"}) {
+    fs::remove_all(path("run"));
+    const std::vector<std::string> keys = {"checkpoint.every=5", "checkpoint.async=" + async};
+    succeed(Arguments{"train", "a.toml", "--ranks", "2"} + set(keys));
+    const nlohmann::json saves = read_json("run/summary.json")["checkpoints"];
+    EXPECT_EQ(saves["saved"], 4);
+    EXPECT_EQ(saves["bytes"], planned(set(keys))["bytes"]);
+    EXPECT_GT(saves["write_seconds"], 0.0);
+    EXPECT_GT(saves["stalled_seconds"], 0.0);
+    if (async == "false") {
+      EXPECT_GE(saves["stalled_seconds"], saves["write_seconds"]);
+    }
+  }
+}
+
+TEST_F(CheckpointCost, BenchReportsAndLeavesNothing) {
+  for (const std::string ranks : {"1", "3"}) {
+    fs::create_directory(path("disk"));
+    const nlohmann::json result = succeed_with_json(
+        {"bench", "checkpoint", "--mb", "9", "--rounds", "2", "--ranks", ranks, "--dir", "disk", "--json"});
+    EXPECT_EQ(result["ranks"], std::stoi(ranks));
+    EXPECT_EQ(result["rounds"], 2);
+    EXPECT_EQ(result["bytes"], 9 << 20);
+    EXPECT_EQ(result["dir"], path("disk").string());
+    for (const char* key : {"plain", "checkpoint", "async_held", "async"}) {
+      const double seconds = result[key]["seconds"];
+      EXPECT_GT(seconds, 0.0) << key;
+      EXPECT_DOUBLE_EQ(result[key]["bytes_per_second"], (9 << 20) / seconds) << key;
+    }
+    EXPECT_LE(result["async_held"]["seconds"], result["async"]["seconds"]);
+    EXPECT_GT(result["ratio"], 0.0);
+    EXPECT_TRUE(fs::is_empty(path("disk")));
+  }
+  const Outcome text = succeed({"bench", "checkpoint", "--mb", "1", "--rounds", "1", "--dir", "disk"});
+  expect_contains(text.out,
+                  {"a plain file, written and synced", "% of the plain file's", "training stands still"});
+}
+
+TEST_F(CheckpointCost, BenchRefusesMistakes) {
+  const auto expect_refused = [&](const Arguments& more, std::initializer_list<std::string_view> parts) {
+    const Outcome outcome = run(Arguments{"bench", "checkpoint"} + more);
+    EXPECT_EQ(outcome.status, 2) << testing::PrintToString(more) << outcome;
+    expect_contains(outcome.err, parts);
+  };
+  for (const std::string bad : {"0", "-1", "x", "1.5", "9999999999"}) expect_refused({"--mb", bad}, {"--mb"});
+  expect_refused({"--rounds", "0"}, {"--rounds"});
+  expect_refused({"--ranks", "0"}, {"--ranks"});
+  expect_refused({"--dir", "nowhere"}, {"--dir nowhere"});
+  expect_refused({"--dir", "a.toml"}, {"--dir a.toml"});
+  expect_refused({"--mb", "1048576"}, {"--mb 1048576", "choose less"});  // a TiB
+  expect_refused({"--mb", "1", "--dir", "/proc"}, {"--dir /proc"});
+  expect_refused({"--json", "nowhere/a.json"}, {"nowhere/a.json"});
 }
 
 TEST_F(CheckpointCost, AutoSavesAndChangesNoBit) {

@@ -3,15 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "base/error.h"
 #include "checkpoint/interval.h"
+#include "comm/engines.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
+#include "train/assembly.h"
 #include "train/checkpoint_rhythm.h"
-#include "train/mesh_layout.h"
+#include "train/checkpointing.h"
+#include "train/mesh.h"
 
 namespace meshtrain {
 namespace {
@@ -75,13 +80,13 @@ std::string configured(const CheckpointPlan& plan, const Config& config) {
 }  // namespace
 
 CheckpointSize checkpoint_size(const Config& config) {
-  const std::int64_t bytes = bytes_of_parameter(config);
-  CheckpointSize size = {.all = parameter_count(config.model) * bytes};
-  const MeshLayout layout(config);
+  CheckpointSize size = {.all = parameter_count(config.model) * bytes_of_parameter(config)};
   for (std::int64_t stage = 0; stage < config.mesh.pp; ++stage) {
-    // The first tensor-parallel rank writes what several hold, and has no padding.
-    const std::int64_t held = layout.held(0, static_cast<int>(stage)).count();
-    const std::int64_t share = (held + config.mesh.dp - 1) / config.mesh.dp * bytes;
+    // Of a stage the first rank writes most: what tensor-parallel ranks all hold, and no padding.
+    const auto rank = static_cast<int>(rank_at(config.mesh, 0, 0, stage));
+    const std::unique_ptr<World> world = make_sim_world(rank, static_cast<int>(ranks_of(config.mesh)));
+    const std::unique_ptr<Device> device = world->make_device();
+    const std::int64_t share = checkpoint_bytes(Assembly(config, *device, *world, std::nullopt));
     if (share > size.of_rank) {
       size.of_rank = share;
       size.stage = stage;
