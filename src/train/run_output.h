@@ -40,6 +40,8 @@ class RunOutput {
 
   void record(const StepMetrics& metrics);
   void record(const EvalMetrics& metrics);
+  // A line on standard error, during the run.
+  void say(const std::string& text) { progress_->message("meshtrain: " + text); }
   // A checkpoint vouches for the metrics up to its step: they are on the disk first.
   void before_save() { metrics_->sync(); }
   void saved(std::int64_t step);
