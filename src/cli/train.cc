@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/pause_point.h"
 #include "cli/commands.h"
 #include "train/run.h"
 
@@ -28,10 +29,17 @@ void add_train(CLI::App& app) {
   command->callback([arguments] {
     install_stop_handler();
     arguments->options.stop_requested = stop_requested;
+    const std::unique_ptr<PausePoint> pause = PausePoint::from_environment();
     const Config config = load(arguments->config, arguments->ranks);
     try {
       run_on_ranks(config, arguments->ranks, [&](const Config& of_rank, World& world) {
-        run_training(of_rank, arguments->options, world);
+        RunOptions options = arguments->options;
+        if (pause) {
+          options.at_phase = [&pause, rank = world.rank()](std::string_view phase, std::int64_t step) {
+            pause->reach(phase, step, rank);
+          };
+        }
+        run_training(of_rank, options, world);
       });
     } catch (const RunError& error) {
       throw RunError(with_advice(error.what(), config));

@@ -22,6 +22,7 @@
 #include "train/run_output.h"
 #include "train/run_summary.h"
 #include "train/run_trace.h"
+#include "train/saving_phases.h"
 #include "train/step.h"
 #include "train/vocabulary.h"
 
@@ -43,7 +44,7 @@ class Run {
         device_(world.make_device()),
         assembly_(config, *device_, world, plan_memory(config, *device_, world)),
         control_(*assembly_.groups.control) {
-    if (assembly_.leads()) output_.emplace(config);
+    if (assembly_.leads()) output_.emplace(config, phases_of_saving(options.at_phase));
     const RunStart start = begin();
     if (output_) output_->open(start);
     peak_tflops_ = config_.machine.peak_tflops;
@@ -141,7 +142,7 @@ class Run {
     try {
       const Batch batch = rank_batch(data_.train(), assembly_, place_.position);
       result = train_step(assembly_, {.tokens = batch.tokens, .targets = batch.targets}, lr, place_.updates + 1,
-                          options_.stop_requested);
+                          options_.stop_requested, phases_of(number));
     } catch (const CommError& error) {
       throw CommError(fmt::format("step {}: {}", number, error.what()));
     } catch (const RunError& error) {
@@ -167,6 +168,11 @@ class Run {
       output_->record(metrics);
     }
     return result.stop;
+  }
+
+  std::function<void(std::string_view)> phases_of(std::int64_t step) const {
+    if (!options_.at_phase) return {};
+    return [this, step](std::string_view phase) { options_.at_phase(phase, step); };
   }
 
   template <class... Args>

@@ -18,6 +18,10 @@ struct RunOptions {
   // Asked in every step; true on any rank: save and stop.
   std::function<bool()> stop_requested = [] { return false; };
   bool trace = false;  // leave trace.json
+  // Told what this rank is about to do, or has just done, in a step: "micro-step" before each micro-batch but
+  // the first, "collective" before gradients are combined, and the phases of a WriteHook with the step being
+  // saved. Any thread; null: nobody listens.
+  std::function<void(std::string_view phase, std::int64_t step)> at_phase;
 };
 
 // Leaves output.dir with config.toml, metrics.jsonl, checkpoints/, summary.json and, if asked for, trace.json

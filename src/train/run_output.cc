@@ -76,7 +76,7 @@ void RunOutput::open_new_writer() {
 }
 
 void RunOutput::open_writer() {
-  writer_.emplace(config_.checkpoint.dir, config_.checkpoint.keep, config_.checkpoint.async);
+  writer_.emplace(config_.checkpoint.dir, config_.checkpoint.keep, config_.checkpoint.async, hook_);
 }
 
 void RunOutput::begin(double peak_tflops) {

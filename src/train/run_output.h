@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "checkpoint/checkpoint_writer.h"
 #include "telemetry/metrics.h"
@@ -27,7 +28,7 @@ bool is_of_same_run(const Config& config, const std::string& from);
 
 class RunOutput {
  public:
-  explicit RunOutput(const Config& config) : config_(config) {}
+  RunOutput(const Config& config, WriteHook hook) : config_(config), hook_(std::move(hook)) {}
 
   // Whether the evaluation after `step` was recorded by the run that goes on.
   bool has_recorded_evaluation(std::int64_t step) const;
@@ -56,6 +57,7 @@ class RunOutput {
   std::string in_folder(const char* name) const;
 
   const Config& config_;
+  WriteHook hook_;
   bool resumed_ = false;
   std::int64_t first_step_ = 0;
   std::string checkpoint_;
