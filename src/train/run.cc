@@ -100,12 +100,14 @@ class Run {
     start.same_run = is_of_same_run(config_, start.from);
     const bool recorded = output_ && start.same_run && output_->has_recorded_evaluation(place_.step);
     evaluation_owed_ = any_rank(control_, output_ && evaluation_due() && !recorded);
-    check_something_is_left(start.from);
+    const bool cut_off = output_ && start.same_run && !output_->has_summary_of(place_.step);
+    check_something_is_left(start.from, any_rank(control_, cut_off));
     if (output_) {
       if (place_.step < config_.train.steps) {
         notice("going on from {} at step {}", start.from, place_.step + 1);
       } else {
-        notice("going on from {} with the evaluation after its last step", start.from);
+        notice("going on from {} with {}", start.from,
+               evaluation_owed_ ? "the evaluation after its last step" : "what comes after its last step");
       }
     }
     return start;
@@ -120,8 +122,9 @@ class Run {
     return "";
   }
 
-  void check_something_is_left(const std::string& from) const {
-    if (place_.step >= config_.train.steps && !evaluation_owed_) {
+  // `cut_off`: the run did not get to its end after this checkpoint.
+  void check_something_is_left(const std::string& from, bool cut_off) const {
+    if (place_.step >= config_.train.steps && !evaluation_owed_ && !cut_off) {
       throw_user_error(
           "{} is at step {} already and train.steps is {}: nothing is left to train; raise train.steps", from,
           place_.step, config_.train.steps);

@@ -33,6 +33,9 @@ class RunOutput {
   // Whether the evaluation after `step` was recorded by the run that goes on.
   bool has_recorded_evaluation(std::int64_t step) const;
 
+  // Whether summary.json tells of a run that ended after `step`.
+  bool has_summary_of(std::int64_t step) const;
+
   // Makes or keeps the run folder, and moves what another run left out of the way. Throws UserError.
   void open(const RunStart& start);
   // Before the first step. `peak_tflops` of all ranks; 0 or less: not known.

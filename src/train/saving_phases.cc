@@ -35,9 +35,10 @@ WriteHook phases_of_saving(std::function<void(std::string_view phase, std::int64
         const std::size_t end = event.find(' ', word);
         const std::string phase = event.substr(0, end);
         const std::int64_t step = step_in(event.substr(end + 1));
-        // What is removed is older, unless it is what an earlier attempt at this step left.
-        const bool removes = phase == "uncommit" || phase == "remove" || phase == "prune";
-        if (step > 0 && (!removes || step > *saving)) *saving = step;
+        // Later it may be about an older one that goes; before, about what an earlier attempt at this step
+        // left.
+        const bool begins = phase == "copy" || phase == "create";
+        if (step > *saving || (begins && step > 0)) *saving = step;
         at_phase(phase, *saving);
       };
 }
