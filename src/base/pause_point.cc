@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kVariable = "MESHTRAIN_PAUSE_AT";
 
 // Of a step, then of the writing of a checkpoint (checkpoint/file_writer.h: WriteHook).
-constexpr std::array<std::string_view, 12> kPhases = {"micro-step", "collective",  "copy",   "create",
+constexpr std::array<std::string_view, 11> kPhases = {"micro-step", "collective",  "copy",   "create",
                                                       "write",      "before sync", "sync",   "before rename",
                                                       "rename",     "uncommit",    "remove", "prune"};
 
