@@ -22,9 +22,9 @@ namespace {
 constexpr const char* kVariable = "MESHTRAIN_PAUSE_AT";
 
 // Of a step, then of the writing of a checkpoint (checkpoint/file_writer.h: WriteHook).
-constexpr std::array<std::string_view, 11> kPhases = {"micro-step", "collective",  "copy",   "create",
-                                                      "write",      "before sync", "sync",   "before rename",
-                                                      "rename",     "uncommit",    "remove", "prune"};
+constexpr std::array<std::string_view, 11> kPhases = {"micro-step", "collective",  "copy",  "create",
+                                                      "write",      "before sync", "sync",  "before rename",
+                                                      "rename",     "uncommit",    "remove"};
 
 // Cuts `text` behind the next colon; false where there is none.
 bool take_field(std::string_view& text, std::string_view& field) {

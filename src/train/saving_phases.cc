@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
 
 namespace meshtrain {
 namespace {

@@ -28,12 +28,13 @@ inline bool damages_checkpoint(Fault fault) {
 // moment.
 struct Phase {
   std::string_view name;
-  bool of_save = true;       // else of a step
+  bool of_save = true;  // else of a step
+  bool async_only = false;
   bool leader_only = false;  // else every rank comes there
   bool cleans = false;       // only where an older checkpoint goes
 };
 const std::vector<Phase>& phases();
-inline const Phase kAnyMoment = {"", false, false, false};
+inline const Phase kAnyMoment = {"", false, false, false, false};
 const Phase& phase_called(std::string_view name);  // throws std::out_of_range
 
 // The numbers that a round is made of: the same for a seed everywhere.

@@ -111,7 +111,8 @@ void FaultRound::prepare(const Round& round) {
   random_ = Random(seed_of(round));
   job_ = &random_.of(jobs());
   tp_ = random_.below(3) == 0 ? 2 : 1;
-  async_ = random_.coin();
+  const auto needs_async = [](const Strike& s) { return !s.phase.empty() && phase_called(s.phase).async_only; };
+  async_ = random_.coin() || std::any_of(round.strikes.begin(), round.strikes.end(), needs_async);
   restarts_ = round.restarts;
   if (has(round, Fault::kFillDisk)) {
     disk_ = std::make_unique<SmallDisk>(path("disk"), kDiskBytes);

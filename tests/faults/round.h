@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "faults/faults.h"
 #include "faults/sandbox.h"
 #include "faults/training.h"
@@ -69,6 +69,7 @@ class FaultRound : public ProgramTest, public testing::WithParamInterface<Round>
 
   // checks.cc
   void expect_went_on(const std::string& err) const;
+  std::string digest_of(const std::string& checkpoint) const;
   void expect_same_end() const;
   void expect_no_strays() const;
   void expect_no_processes();
