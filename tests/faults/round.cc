@@ -156,8 +156,7 @@ Pause FaultRound::choose_pause(const Strike& strike) {
   // Two checkpoints must be there to lose one; an old one goes with the third; a disk must be needed once more.
   const std::int64_t enough = (damages_checkpoint(strike.fault) || phase.cleans) ? kEvery * (kKeep + 1) : 0;
   const bool needs_disk = strike.fault == Fault::kFillDisk || strike.fault == Fault::kReadOnly;
-  // TODO
-  const std::int64_t last = needs_disk || strike.fault == Fault::kStopRank ? kSteps - kEvery : kSteps;
+  const std::int64_t last = needs_disk ? kSteps - kEvery : kSteps;
   const std::int64_t first = std::max(enough, done + 1);
   Pause pause{.phase = strike.phase};
   if (phase.of_save) {
