@@ -1,9 +1,11 @@
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "base/pause_point.h"
 #include "cli/commands.h"
 #include "train/run.h"
+#include "train/run_attempts.h"
 
 namespace meshtrain::cli {
 
@@ -12,6 +14,7 @@ void add_train(CLI::App& app) {
     ConfigArguments config;
     RunOptions options;
     RankArguments ranks;
+    RestartPolicy restarts;
   };
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("train", "Trains a model as a config says");
@@ -26,21 +29,38 @@ void add_train(CLI::App& app) {
   command->add_flag("--trace", arguments->options.trace,
                     "Write trace.json into the run folder: what each rank did when");
   add_rank_arguments(*command, arguments->ranks);
+  command
+      ->add_option("--max-restarts", arguments->restarts.most,
+                   "When a rank is lost, go on from the newest checkpoint, at most so many times")
+      ->check(whole_number(0));
+  command->add_flag("--elastic", arguments->restarts.elastic,
+                    "When ranks are lost, go on with those that are left, with a smaller mesh.dp");
   command->callback([arguments] {
     install_stop_handler();
     arguments->options.stop_requested = stop_requested;
     const std::unique_ptr<PausePoint> pause = PausePoint::from_environment();
     const Config config = load(arguments->config, arguments->ranks);
+    RunOptions& options = arguments->options;
+    const auto train = [&](const Config& of_rank, World& world) {
+      RunOptions own = options;
+      if (pause) {
+        own.at_phase = [&pause, rank = world.rank()](std::string_view phase, std::int64_t step) {
+          pause->reach(phase, step, rank);
+        };
+      }
+      run_training(of_rank, own, world);
+    };
     try {
-      run_on_ranks(config, arguments->ranks, [&](const Config& of_rank, World& world) {
-        RunOptions options = arguments->options;
-        if (pause) {
-          options.at_phase = [&pause, rank = world.rank()](std::string_view phase, std::int64_t step) {
-            pause->reach(phase, step, rank);
-          };
-        }
-        run_training(of_rank, options, world);
-      });
+      if (arguments->restarts.asked()) {
+        const RunAttempts attempts(config, options);
+        run_restarting_on_ranks(config, arguments->ranks, arguments->restarts, train, [&] {
+          RunAttempts::Next next = attempts.next();
+          options = std::move(next.options);
+          return next.from;
+        });
+      } else {
+        run_on_ranks(config, arguments->ranks, train);
+      }
     } catch (const RunError& error) {
       throw RunError(with_advice(error.what(), config));
     }

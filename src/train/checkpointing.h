@@ -11,6 +11,7 @@
 #include "checkpoint/weight_source.h"
 #include "optim/loss_scale.h"
 #include "train/assembly.h"
+#include "train/bad_steps.h"
 
 namespace meshtrain {
 
@@ -18,7 +19,8 @@ namespace meshtrain {
 struct RunPosition {
   std::int64_t step = 0;      // steps done, skipped ones included
   std::int64_t updates = 0;   // updates applied
-  std::int64_t position = 0;  // next global sample index
+  std::int64_t position = 0;  // samples trained on: the next one is the first after these
+  BadStepRecord bad_steps = {};
   friend bool operator==(const RunPosition&, const RunPosition&) = default;
 };
 
@@ -28,7 +30,7 @@ struct RunPosition {
 // assembly.settle() comes before. `contents.state` is for rank 0.
 CheckpointContents checkpoint_contents(const Assembly& assembly, const RunPosition& position);
 
-// Of this rank's tensors in each checkpoint.
+// The most that a rank of this tensor-parallel coordinate and stage writes of tensors.
 std::int64_t checkpoint_bytes(const Assembly& assembly);
 
 // Fills this rank's masters and optimizer state, all weights and the loss scale; the mesh may be another than

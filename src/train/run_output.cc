@@ -44,14 +44,14 @@ bool RunOutput::has_summary_of(std::int64_t step) const {
   return summary.is_object() && summary.value("steps", nlohmann::json()) == step;
 }
 
-void RunOutput::open(const RunStart& start) {
+void RunOutput::open(const RunStart& start, bool own_folder) {
   resumed_ = !start.from.empty();
   first_step_ = start.step;
   checkpoint_ = start.from;
   if (start.same_run) {
     keep_folder(start);
   } else {
-    make_folder();
+    make_folder(own_folder);
   }
 }
 
@@ -69,11 +69,11 @@ void RunOutput::keep_folder(const RunStart& start) {
   prune_checkpoints(config_.checkpoint.dir, config_.checkpoint.keep);
 }
 
-void RunOutput::make_folder() {
+void RunOutput::make_folder(bool own) {
   // What would refuse this run is found before an earlier one is moved out of its way.
   const bool moves_with_run = lies_in(config_.checkpoint.dir, config_.output.dir);
   if (!moves_with_run) make_checkpoint_directory();
-  const std::string aside = prepare_run_folder(config_.output.dir, /*keep=*/false);
+  const std::string aside = prepare_run_folder(config_.output.dir, /*keep=*/own);
   if (!aside.empty()) {
     notice("{} held another run, which is now in {} (--resume goes on with a run)", config_.output.dir, aside);
   }
@@ -114,6 +114,19 @@ void RunOutput::record(const EvalMetrics& metrics) {
 
 void RunOutput::saved(std::int64_t step) {
   checkpoint_ = (fs::path(config_.checkpoint.dir) / checkpoint_name(step)).string();
+}
+
+void RunOutput::roll_back(const RollbackMetrics& metrics) {
+  metrics_->roll_back(metrics);
+  std::string samples;
+  for (const auto& [first, count] : metrics.left_out) {
+    samples += fmt::format("{}{} to {}", samples.empty() ? "" : " and ", first, first + count - 1);
+  }
+  progress_->finish();
+  notice("step {}: {} (loss {:.6g}, gradient norm {:.6g}{}): back to {}, from there on without samples {}",
+         metrics.bad_step, metrics.reason, metrics.loss, metrics.grad_norm,
+         metrics.threshold ? fmt::format(", threshold {:.6g}", *metrics.threshold) : "",
+         checkpoint_.empty() ? "the initial weights" : checkpoint_, samples);
 }
 
 void RunOutput::write(const RunSummary& summary) const {

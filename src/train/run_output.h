@@ -35,8 +35,9 @@ class RunOutput {
   // Whether summary.json tells of a run that ended after `step`.
   bool has_summary_of(std::int64_t step) const;
 
-  // Makes or keeps the run folder, and moves what another run left out of the way. Throws UserError.
-  void open(const RunStart& start);
+  // Makes or keeps the run folder, and moves what another run left out of the way, unless what it holds is
+  // this run's own: `own_folder`. Throws UserError.
+  void open(const RunStart& start, bool own_folder);
   // Before the first step. `peak_tflops` of all ranks; 0 or less: not known.
   void begin(double peak_tflops);
 
@@ -45,6 +46,8 @@ class RunOutput {
   // A checkpoint vouches for the metrics up to its step: they are on the disk first.
   void before_save() { metrics_->sync(); }
   void saved(std::int64_t step);
+  // Goes back to the state that metrics.step names, and says so.
+  void roll_back(const RollbackMetrics& metrics);
   void finish_progress() { progress_.reset(); }
   void write(const RunSummary& summary) const;
 
@@ -53,7 +56,7 @@ class RunOutput {
 
  private:
   void keep_folder(const RunStart& start);
-  void make_folder();
+  void make_folder(bool own);
   void make_checkpoint_directory() const;
   std::string in_folder(const char* name) const;
 
