@@ -3,13 +3,19 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/huggingface/folder.h"
 #include "cli/commands.h"
 #include "train/checkpointing.h"
+#include "train/model_source.h"
 
 namespace meshtrain::cli {
 
 void add_model_arguments(CLI::App& command, ModelArguments& arguments) {
-  command.add_option("MODEL", arguments.where, "A config (TOML), a run folder, or a checkpoint")->required();
+  command
+      .add_option("MODEL", arguments.where,
+                  "A config (TOML), a run folder, a checkpoint, or a Hugging Face folder")
+      ->required();
   command.add_option("--checkpoint", arguments.checkpoint, "Instead of the newest checkpoint");
   add_overrides(command, arguments.overrides);
 }
@@ -17,7 +23,17 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments) {
 TrainedModel open_model(const ModelArguments& arguments) {
   const bool is_folder = std::filesystem::is_directory(arguments.where);
   if (!is_folder && !std::filesystem::exists(arguments.where)) {
-    throw_user_error("{} does not exist: name a config (TOML), a run folder or a checkpoint", arguments.where);
+    throw_user_error(
+        "{} does not exist: name a config (TOML), a run folder, a checkpoint or a Hugging Face folder",
+        arguments.where);
+  }
+  if (is_hf_folder(arguments.where)) {
+    if (!arguments.checkpoint.empty()) {
+      throw_user_error("--checkpoint {}: {} is a Hugging Face folder, which has no checkpoints; leave it out",
+                       arguments.checkpoint, arguments.where);
+    }
+    Config config = config_of_folder(arguments.where, arguments.overrides);
+    return {.config = std::move(config), .weights = open_weights(arguments.where)};
   }
   std::string checkpoint_dir = arguments.where;
   std::optional<Config> config;
@@ -26,9 +42,11 @@ TrainedModel open_model(const ModelArguments& arguments) {
     checkpoint_dir = config->checkpoint.dir;
   }
   if (!arguments.checkpoint.empty()) checkpoint_dir = arguments.checkpoint;
-  Checkpoint checkpoint(resolve_checkpoint(checkpoint_dir), Verify::kSizes);
+  const std::string path = resolve_checkpoint(checkpoint_dir);
+  const Checkpoint checkpoint(path, Verify::kSizes);
   if (!config) config = config_of(checkpoint, arguments.overrides);
-  return {.config = std::move(*config), .checkpoint = std::move(checkpoint)};
+  check_model_of_source(config->model, config_of(checkpoint).model, path);
+  return {.config = std::move(*config), .weights = open_weights(path), .step = checkpoint.step()};
 }
 
 }  // namespace meshtrain::cli

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "ops/elementwise.h"
+#include "train/model_source.h"
 
 namespace meshtrain {
 namespace {
@@ -61,7 +62,10 @@ CheckpointContents checkpoint_contents(const Assembly& assembly, const WholeStat
 }
 
 Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides) {
-  return parse_config(checkpoint.state().at("config").get<std::string>(), checkpoint.path(), overrides);
+  Config config =
+      parse_config(checkpoint.state().at("config").get<std::string>(), checkpoint.path(), overrides);
+  config.data.tokenizer = tokenizer_in(checkpoint.path(), config.data.tokenizer);
+  return config;
 }
 
 RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
@@ -83,21 +87,24 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
   return {.step = checkpoint.step(), .updates = state.at("updates"), .position = state.at("position")};
 }
 
-void load_weights(ParamStore& params, Stream& stream, const ModelSpec& spec, const Checkpoint& checkpoint) {
-  check_same_model(spec, checkpoint);
+void load_weights(ParamStore& params, Stream& stream, const ModelSpec&, const WeightSource& source) {
   std::vector<float> values;
   for (const Param& param : params.params()) {
     values.resize(static_cast<std::size_t>(param.numel()));
-    const SafetensorsEntry* entry = checkpoint.model().find(param.decl.name);
-    if (entry == nullptr || entry->dtype != DType::kF32 ||
-        entry->data.size() != values.size() * sizeof(float)) {
-      throw_user_error("{} has no fp32 tensor {} of {} elements: it is of another model",
-                       checkpoint.model().name(), param.decl.name, param.numel());
-    }
-    std::memcpy(values.data(), entry->data.data(), entry->data.size());
-    checkpoint.model().let_go();
+    source.read(param.decl.name, param.decl.shape, 0, values);
     ops::cast(stream, Tensor(values.data(), DType::kF32, param.decl.shape), params.weight(param));
   }
+}
+
+void load_masters(Assembly& assembly, const WeightSource& source) {
+  assembly.settle();
+  for (const TensorDestination& tensor : destinations_in(assembly).model) {
+    for (const TensorDestination::Piece& piece : tensor.pieces) {
+      source.read(tensor.name, tensor.shape, piece.first,
+                  {static_cast<float*>(piece.data), static_cast<std::size_t>(piece.count)});
+    }
+  }
+  assembly.publish_masters();
 }
 
 }  // namespace meshtrain

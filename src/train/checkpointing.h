@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/weight_source.h"
 #include "optim/loss_scale.h"
 #include "train/assembly.h"
 #include "train/whole_state.h"
@@ -35,6 +36,8 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint);
 Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides = {});
 
 // Weights only, rounded to the store's compute dtype. Throws UserError for another model.
-void load_weights(ParamStore& params, Stream& stream, const ModelSpec& spec, const Checkpoint& checkpoint);
+void load_weights(ParamStore& params, Stream& stream, const ModelSpec& spec, const WeightSource& source);
+// A new run's masters, and its weights from them. A collective call; each rank reads what it owns.
+void load_masters(Assembly& assembly, const WeightSource& source);
 
 }  // namespace meshtrain

@@ -56,6 +56,10 @@ void add_model(std::vector<ConfigField>& fields) {
     if (problem.empty()) config.model = meshtrain::preset(config.preset);
     return problem;
   };
+  fields.push_back(field("model", "from", at(&Config::from),
+                         "A Hugging Face folder, a checkpoint or a run folder: where the weights of a new run, "
+                         "and the sizes that this section leaves out, come from.",
+                         "random weights"));
   fields.push_back(preset);
   fields.push_back(enumeration("model", "arch", std::vector{Architecture::kGpt2, Architecture::kLlama},
                                model(&ModelSpec::arch), "Architecture.", "`\"llama\"`"));

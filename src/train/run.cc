@@ -18,6 +18,7 @@
 #include "train/checkpointing.h"
 #include "train/evaluation.h"
 #include "train/memory_plan.h"
+#include "train/model_source.h"
 #include "train/run_data.h"
 #include "train/run_output.h"
 #include "train/run_summary.h"
@@ -90,7 +91,7 @@ class Run {
     RunStart start;
     start.from = text_of_first(control_, output_ ? checkpoint_to_go_on_from() : "");
     if (start.from.empty()) {
-      assembly_.initialize();
+      initialize_weights(assembly_);
       return start;
     }
     place_ = restore(assembly_, Checkpoint(start.from));

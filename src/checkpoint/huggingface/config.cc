@@ -258,13 +258,13 @@ ModelSpec spec_of_hf_config(std::string_view text, const std::string& path) {
   return spec;
 }
 
-std::string hf_config_of(const ModelSpec& spec, const HfConfigExtras& extras) {
+std::string hf_config_of(const ModelSpec& spec, DType dtype, std::optional<std::int64_t> eos_token) {
   OrderedJson config = spec.arch == Architecture::kGpt2 ? gpt2_config(spec) : llama_config(spec);
   config["tie_word_embeddings"] = spec.tie_embeddings;
   // Null: the library's own defaults may lie outside of a small vocabulary.
-  config["bos_token_id"] = extras.bos_token ? OrderedJson(*extras.bos_token) : nullptr;
-  config["eos_token_id"] = extras.eos_token ? OrderedJson(*extras.eos_token) : nullptr;
-  config["torch_dtype"] = hf_dtype_name(extras.dtype);
+  config["bos_token_id"] = nullptr;
+  config["eos_token_id"] = eos_token ? OrderedJson(*eos_token) : nullptr;
+  config["torch_dtype"] = hf_dtype_name(dtype);
   config["use_cache"] = true;
   return config.dump(2) + "\n";
 }

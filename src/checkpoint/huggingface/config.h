@@ -18,15 +18,9 @@ namespace meshtrain {
 // Dropout is not read: it is off when a model is used, and meshtrain trains without.
 ModelSpec spec_of_hf_config(std::string_view text, const std::string& path);
 
-// What a generated config.json says besides the model.
-struct HfConfigExtras {
-  DType dtype = DType::kF32;
-  std::optional<std::int64_t> bos_token;
-  std::optional<std::int64_t> eos_token;
-};
-
-// A config.json that the library loads as the same model. Throws UserError when it has no such model.
-std::string hf_config_of(const ModelSpec& spec, const HfConfigExtras& extras);
+// A config.json that the library loads as the same model, with weights of `dtype`. Throws UserError when it has
+// no such model.
+std::string hf_config_of(const ModelSpec& spec, DType dtype, std::optional<std::int64_t> eos_token);
 
 // The text with torch_dtype (or dtype, whichever it has) changed.
 std::string with_hf_dtype(const std::string& config_text, DType dtype);

@@ -136,7 +136,7 @@ void write_text(const fs::path& path, std::string_view text, const WriteHook& ho
   file.sync_and_close();
 }
 
-std::string index_text(const Tensors& tensors, const std::vector<HfStoredFile>& files) {
+std::string index_text(const ModelSpec& spec, const Tensors& tensors, const std::vector<HfStoredFile>& files) {
   Json weight_map = Json::object();
   std::int64_t total = 0;
   for (const HfStoredFile& file : files) {
@@ -145,7 +145,8 @@ std::string index_text(const Tensors& tensors, const std::vector<HfStoredFile>& 
       total += tensors.at(tensor.name).shape.numel() * size_of(tensor.dtype);
     }
   }
-  const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
+  const Json index = {{"metadata", {{"total_parameters", parameter_count(spec)}, {"total_size", total}}},
+                      {"weight_map", weight_map}};
   return index.dump(2) + "\n";
 }
 
@@ -162,13 +163,14 @@ fs::path checked_destination(const std::string& out) {
   return path;
 }
 
-void write_files(const WeightSource& weights, const Tensors& tensors, const HfRecord& record,
-                 const std::vector<HfExtraFile>& extras, const fs::path& folder, const WriteHook& hook) {
+void write_files(const WeightSource& weights, const ModelSpec& spec, const Tensors& tensors,
+                 const HfRecord& record, const std::vector<HfExtraFile>& extras, const fs::path& folder,
+                 const WriteHook& hook) {
   write_text(folder / "config.json", record.config_text, hook);
   for (const HfStoredFile& file : record.files) write_weights(weights, tensors, file, folder / file.name, hook);
   const bool single = record.files.size() == 1 && record.files[0].name == "model.safetensors";
   if (!single) {
-    write_text(folder / "model.safetensors.index.json", index_text(tensors, record.files), hook);
+    write_text(folder / "model.safetensors.index.json", index_text(spec, tensors, record.files), hook);
   }
   for (const HfExtraFile& extra : extras) {
     write_text(folder / extra.name, MappedFile::open(extra.from, "the file").text(), hook);
@@ -177,10 +179,11 @@ void write_files(const WeightSource& weights, const Tensors& tensors, const HfRe
 }
 
 DType dtype_from(const Json& json) {
+  const auto name = json.get<std::string>();
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (json == safetensors_name(dtype)) return dtype;
+    if (name == safetensors_name(dtype)) return dtype;
   }
-  throw_user_error("{} is not a type of weights", json.dump());
+  throw_user_error("\"{}\" is not a type of weights", name);
 }
 
 bool is_file_name(const std::string& name) {
@@ -258,7 +261,7 @@ void write_hf_folder(const WeightSource& weights, const ModelSpec& spec, const H
   fs::create_directories(partial, error);
   if (error) throw_run_error("cannot create the folder {}: {}.", partial.string(), error.message());
   try {
-    write_files(weights, tensors, record, extras, partial, hook);
+    write_files(weights, spec, tensors, record, extras, partial, hook);
     rename_and_sync(folder.parent_path().string(), partial.string(), folder.string(), hook);
   } catch (...) {
     fs::remove_all(partial, error);

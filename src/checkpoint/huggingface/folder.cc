@@ -28,7 +28,7 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
-  return fs::is_there(path, ignored);
+  return fs::exists(path, ignored);
 }
 
 [[noreturn]] void throw_no_weights(const std::string& folder) {
