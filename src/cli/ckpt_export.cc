@@ -77,6 +77,7 @@ HfRecord remembered(const nlohmann::json& json, const std::string& path, std::op
 }
 
 void run(const Arguments& arguments) {
+  check_new_folder(arguments.out);
   const std::string path = resolve_checkpoint(arguments.checkpoint);
   const Checkpoint checkpoint(path, Verify::kBytes);
   const Config config = config_of(checkpoint);

@@ -21,15 +21,6 @@ struct Arguments {
   std::string out;
 };
 
-void check_destination(const std::string& out) {
-  std::error_code error;
-  if (!fs::exists(out, error)) return;
-  if (!fs::is_directory(out, error))
-    throw_user_error("--out {} is a file; name a folder that is not there.", out);
-  if (!fs::is_empty(out, error))
-    throw_user_error("--out {} is there already and not empty; name another folder, or remove it.", out);
-}
-
 // The parameters under our names; each is read when it is written.
 std::vector<NamedTensor> tensors_of(const HuggingFaceFolder& folder, std::vector<float>& values) {
   std::vector<NamedTensor> result;
@@ -58,7 +49,7 @@ void run(const Arguments& arguments) {
   if (!is_hf_folder(arguments.folder)) {
     throw_user_error("{} is not a Hugging Face model folder: it has no config.json.", arguments.folder);
   }
-  check_destination(arguments.out);
+  check_new_folder(arguments.out);
   const HuggingFaceFolder folder(arguments.folder);
   if (folder.buffers() > 0) {
     notice("left out {} constants that are no weights, the first {}", folder.buffers(), folder.first_buffer());

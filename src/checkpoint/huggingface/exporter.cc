@@ -150,19 +150,6 @@ std::string index_text(const ModelSpec& spec, const Tensors& tensors, const std:
   return index.dump(2) + "\n";
 }
 
-// Absolute, without a slash at its end; not there, or empty.
-fs::path checked_destination(const std::string& out) {
-  const fs::path path = fs::absolute(fs::path(out) / "").lexically_normal().parent_path();
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) return path;
-  if (!fs::is_directory(status)) throw_user_error("--out {} is a file; name a folder that is not there.", out);
-  if (!fs::is_empty(path, error) || error) {
-    throw_user_error("--out {} is there already and not empty; name another folder, or remove it.", out);
-  }
-  return path;
-}
-
 void write_files(const WeightSource& weights, const ModelSpec& spec, const Tensors& tensors,
                  const HfRecord& record, const std::vector<HfExtraFile>& extras, const fs::path& folder,
                  const WriteHook& hook) {
@@ -250,9 +237,21 @@ std::vector<HfStoredFile> hf_files(const ModelSpec& spec, DType dtype, std::int6
   return files;
 }
 
+void check_new_folder(const std::string& out) {
+  std::error_code error;
+  const fs::file_status status = fs::status(out, error);
+  if (!fs::exists(status)) return;
+  if (!fs::is_directory(status)) throw_user_error("--out {} is a file; name a folder that is not there.", out);
+  if (!fs::is_empty(out, error) || error) {
+    throw_user_error("--out {} is there already and not empty; name another folder, or remove it.", out);
+  }
+}
+
 void write_hf_folder(const WeightSource& weights, const ModelSpec& spec, const HfRecord& record,
                      const std::vector<HfExtraFile>& extras, const std::string& out, const WriteHook& hook) {
-  const fs::path folder = checked_destination(out);
+  check_new_folder(out);
+  // Absolute and without a slash at its end: it has a parent and a name.
+  const fs::path folder = fs::absolute(fs::path(out) / "").lexically_normal().parent_path();
   const Tensors tensors = tensors_of(spec, record);
   check_record(tensors, record, weights.path());
   const fs::path partial = folder.string() + ".partial";

@@ -35,6 +35,9 @@ struct HfExtraFile {
   std::string from;
 };
 
+// Throws UserError naming --out unless `out` is not there or an empty folder.
+void check_new_folder(const std::string& out);
+
 // Writes the folder `out`, which must not exist or be empty (else UserError): into OUT.partial, which is
 // renamed once everything is on the disk and removed when something fails. Needs memory for a piece of a
 // tensor; for GPT-2, whose matrices are transposed, for one matrix. A weight that the file's type cannot hold,
