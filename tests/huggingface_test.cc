@@ -131,7 +131,7 @@ TEST_F(HuggingFace, LogitsAreThoseOfTheLibrary) {
     const auto count = static_cast<std::int64_t>(tokens.size());
     InferenceModel model(folder.spec(), DType::kF32,
                          {.largest = {.batch = 1, .seq = count}, .cache_positions = count}, 1);
-    load_weights(model.params(), model.stream(), folder.spec(), folder);
+    load_weights(model.params(), model.stream(), folder);
     float worst = 0.0F;
     for (std::size_t t = 0; t < tokens.size(); ++t) {
       const std::vector<float> row = model.next_logits(std::span(tokens).subspan(t, 1));

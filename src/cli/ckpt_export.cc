@@ -7,12 +7,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/huggingface/config.h"
 #include "checkpoint/huggingface/exporter.h"
 #include "cli/ckpt.h"
 #include "data/tokenizer.h"
 #include "train/checkpointing.h"
-#include "train/model_source.h"
 
 namespace meshtrain::cli {
 namespace {
@@ -87,8 +87,7 @@ void run(const Arguments& arguments) {
   const HfRecord record = known != checkpoint.state().end()
                               ? remembered(*known, path, dtype)
                               : generated(config, dtype.value_or(config.precision.compute));
-  const std::unique_ptr<WeightSource> weights = open_weights(path);
-  write_hf_folder(*weights, config.model, record, tokenizer_files(config.data.tokenizer), arguments.out);
+  write_hf_folder(checkpoint, config.model, record, tokenizer_files(config.data.tokenizer), arguments.out);
   fmt::print("{} (step {}): {} parameters; folder {}\n", path, checkpoint.step(), parameter_count(config.model),
              arguments.out);
 }

@@ -22,12 +22,15 @@ struct Arguments {
 };
 
 // The parameters under our names; each is read when it is written.
-std::vector<NamedTensor> tensors_of(const HuggingFaceFolder& folder, std::vector<float>& values) {
-  std::vector<NamedTensor> result;
+std::vector<SavedPiece> tensors_of(const HuggingFaceFolder& folder, std::vector<float>& values) {
+  std::vector<SavedPiece> result;
   for (const HfTensor& tensor : hf_tensors(folder.spec(), "")) {
     if (tensor.optional) continue;
     for (const HfTensor::Part& part : tensor.parts) {
-      result.push_back({.name = part.name, .shape = part.shape, .fetch = [&folder, &values, part] {
+      result.push_back({.name = part.name,
+                        .shape = part.shape,
+                        .range = whole_range(part.shape),
+                        .fetch = [&folder, &values, part] {
                           values.resize(static_cast<std::size_t>(part.shape.numel()));
                           folder.read(part.name, part.shape, 0, values);
                           return static_cast<const void*>(values.data());
@@ -58,17 +61,16 @@ void run(const Arguments& arguments) {
   CheckpointContents contents;
   contents.step = 0;
   contents.model = tensors_of(folder, values);
+  for (const std::string& name : hf_tokenizer_files(arguments.folder)) {
+    contents.files.push_back({.path = fmt::format("{}/{}", kTokenizerFolder, name),
+                              .from = (fs::path(arguments.folder) / name).string()});
+  }
+  // No optimizer: a run that goes on from here has a fresh one.
   contents.state = {{"updates", 0},
                     {"position", 0},
-                    {"optimizer", "adamw"},
                     {"config", to_toml(config_in_checkpoint(arguments.folder))},
                     {"huggingface", to_json(record_of(folder))}};
   write_checkpoint(arguments.out, contents);
-  const fs::path carried = fs::path(arguments.out) / "step-00000000" / kTokenizerFolder;
-  for (const std::string& name : hf_tokenizer_files(arguments.folder)) {
-    fs::create_directories(carried);
-    fs::copy_file(fs::path(arguments.folder) / name, carried / name);
-  }
   fmt::print("{}: {} parameters; checkpoint {}\n", arguments.folder, parameter_count(folder.spec()),
              arguments.out);
 }

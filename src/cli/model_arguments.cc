@@ -3,13 +3,26 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/huggingface/folder.h"
 #include "cli/commands.h"
 #include "train/checkpointing.h"
 #include "train/model_source.h"
 
 namespace meshtrain::cli {
+namespace {
+
+TrainedModel open_folder(const ModelArguments& arguments) {
+  if (!arguments.checkpoint.empty()) {
+    throw_user_error("--checkpoint {}: {} is a Hugging Face folder, which has no checkpoints; leave it out",
+                     arguments.checkpoint, arguments.where);
+  }
+  return {.config = config_of_folder(arguments.where, arguments.overrides),
+          .weights = open_weights(arguments.where),
+          .checkpoint = nullptr};
+}
+
+}  // namespace
 
 void add_model_arguments(CLI::App& command, ModelArguments& arguments) {
   command
@@ -27,14 +40,7 @@ TrainedModel open_model(const ModelArguments& arguments) {
         "{} does not exist: name a config (TOML), a run folder, a checkpoint or a Hugging Face folder",
         arguments.where);
   }
-  if (is_hf_folder(arguments.where)) {
-    if (!arguments.checkpoint.empty()) {
-      throw_user_error("--checkpoint {}: {} is a Hugging Face folder, which has no checkpoints; leave it out",
-                       arguments.checkpoint, arguments.where);
-    }
-    Config config = config_of_folder(arguments.where, arguments.overrides);
-    return {.config = std::move(config), .weights = open_weights(arguments.where)};
-  }
+  if (is_hf_folder(arguments.where)) return open_folder(arguments);
   std::string checkpoint_dir = arguments.where;
   std::optional<Config> config;
   if (!is_folder) {
@@ -42,11 +48,19 @@ TrainedModel open_model(const ModelArguments& arguments) {
     checkpoint_dir = config->checkpoint.dir;
   }
   if (!arguments.checkpoint.empty()) checkpoint_dir = arguments.checkpoint;
-  const std::string path = resolve_checkpoint(checkpoint_dir);
-  const Checkpoint checkpoint(path, Verify::kSizes);
-  if (!config) config = config_of(checkpoint, arguments.overrides);
-  check_model_of_source(config->model, config_of(checkpoint).model, path);
-  return {.config = std::move(*config), .weights = open_weights(path), .step = checkpoint.step()};
+  auto checkpoint = std::make_unique<Checkpoint>(resolve_checkpoint(checkpoint_dir), Verify::kSizes);
+  if (!config) config = config_of(*checkpoint, arguments.overrides);
+  const Checkpoint* same = checkpoint.get();
+  return {.config = std::move(*config), .weights = std::move(checkpoint), .checkpoint = same};
+}
+
+void load_weights_of(const TrainedModel& trained, const ModelSpec& spec, InferenceModel& model) {
+  if (trained.checkpoint != nullptr) {
+    check_same_model(spec, *trained.checkpoint);
+  } else {
+    check_model_of_source(spec, describe_model(trained.weights->path()).spec, trained.weights->path());
+  }
+  load_weights(model.params(), model.stream(), *trained.weights);
 }
 
 }  // namespace meshtrain::cli

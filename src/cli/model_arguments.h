@@ -2,13 +2,13 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "checkpoint/weight_source.h"
+#include "checkpoint/checkpoint.h"
 #include "train/config.h"
+#include "train/inference.h"
 
 namespace meshtrain::cli {
 
@@ -22,9 +22,14 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments);
 struct TrainedModel {
   Config config;
   std::unique_ptr<WeightSource> weights;
-  std::int64_t step = 0;  // of the checkpoint
+  const Checkpoint* checkpoint = nullptr;  // `weights`, where they are one
+
+  std::int64_t step() const { return checkpoint == nullptr ? 0 : checkpoint->step(); }
 };
 // The config is that of the TOML file, the one that the checkpoint was trained with, or config_of_folder().
 TrainedModel open_model(const ModelArguments& arguments);
+
+// Throws UserError where the weights are of another model than `spec`, which `model` was made of.
+void load_weights_of(const TrainedModel& trained, const ModelSpec& spec, InferenceModel& model);
 
 }  // namespace meshtrain::cli

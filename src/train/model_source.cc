@@ -1,13 +1,11 @@
 #include "train/model_source.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/huggingface/config.h"
 #include "checkpoint/huggingface/folder.h"
 #include "train/checkpointing.h"
@@ -37,22 +35,6 @@ ModelDescription describe_folder(const std::string& folder) {
   return {.spec = spec_of_hf_config(file.text(), config), .tokenizer = tokenizer_of_folder(folder, folder)};
 }
 
-class CheckpointWeights : public WeightSource {
- public:
-  explicit CheckpointWeights(const std::string& path) : checkpoint_(path, Verify::kSizes) {}
-  const std::string& path() const override { return checkpoint_.path(); }
-  void read(const std::string& name, const Shape& whole, std::int64_t first,
-            std::span<float> to) const override {
-    const SafetensorsEntry* entry = checkpoint_.model().find(name);
-    if (entry == nullptr || entry->data.size() != static_cast<std::size_t>(whole.numel()) * sizeof(float))
-      throw_user_error("{} has no parameter {}", path(), name);
-    std::memcpy(to.data(), entry->data.data() + first * 4, to.size() * 4);
-  }
-
- private:
-  Checkpoint checkpoint_;
-};
-
 bool may_differ(const ModelSpec& spec, std::string_view key) {
   if (key == "context") return spec.arch == Architecture::kLlama;
   return key == "norm_eps" || key == "init_std" || key.starts_with("rope_");
@@ -62,13 +44,13 @@ bool may_differ(const ModelSpec& spec, std::string_view key) {
 
 ModelDescription describe_model(const std::string& path) {
   if (is_hf_folder(path)) return describe_folder(path);
-  const Config config = config_of(Checkpoint(resolve_checkpoint(path), Verify::kSizes));
+  const Config config = config_of(Checkpoint(resolve_checkpoint(path), Verify::kManifest));
   return {.spec = config.model, .tokenizer = config.data.tokenizer};
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path) {
   if (is_hf_folder(path)) return std::make_unique<HuggingFaceFolder>(path);
-  return std::make_unique<CheckpointWeights>(resolve_checkpoint(path));
+  return std::make_unique<Checkpoint>(resolve_checkpoint(path), Verify::kSizes);
 }
 
 Config config_of_folder(const std::string& folder, const std::vector<std::string>& overrides) {
@@ -80,16 +62,14 @@ Config config_of_folder(const std::string& folder, const std::vector<std::string
 }
 
 std::string carried_tokenizer(const std::string& folder) {
-  return tokenizer_of_folder(folder, std::string(kTokenizerFolder));
+  return tokenizer_of_folder(folder, kTokenizerFolder);
 }
 
-std::string tokenizer_in(const std::string& checkpoint, const std::string& tokenizer) {
+std::string with_carried_tokenizer(const std::string& tokenizer, const Checkpoint& checkpoint) {
   const bool sentencepiece = tokenizer.starts_with(kSentencePiece);
-  const std::string name = sentencepiece ? tokenizer.substr(kSentencePiece.size()) : tokenizer;
-  const fs::path carried = fs::path(checkpoint) / name;
-  std::error_code ignored;
-  if (fs::path(name).parent_path() != kTokenizerFolder || !fs::exists(carried, ignored)) return tokenizer;
-  return std::string(sentencepiece ? kSentencePiece : "") + carried.string();
+  const std::string file = sentencepiece ? tokenizer.substr(kSentencePiece.size()) : tokenizer;
+  if (!checkpoint.manifest().files.contains(file)) return tokenizer;
+  return fmt::format("{}{}/{}", sentencepiece ? kSentencePiece : "", checkpoint.path(), file);
 }
 
 void check_model_of_source(const ModelSpec& spec, const ModelSpec& source, const std::string& path) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/weight_source.h"
 #include "train/assembly.h"
 #include "train/config.h"
@@ -29,11 +30,13 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path);
 inline constexpr std::int64_t kFolderSeqLen = 1024;
 Config config_of_folder(const std::string& folder, const std::vector<std::string>& overrides);
 
-// A tokenizer that a checkpoint carries is named relative to it: "tokenizer/tokenizer.json". Any other comes
-// back as it is.
+// A checkpoint that was made of a folder carries the folder's tokenizer in a folder of its own, and names it
+// relative to itself: "tokenizer/tokenizer.json".
+inline constexpr const char* kTokenizerFolder = "tokenizer";
+// That name of the tokenizer that `folder` has; empty: none.
 std::string carried_tokenizer(const std::string& folder);
-std::string tokenizer_in(const std::string& checkpoint, const std::string& tokenizer);
-inline constexpr std::string_view kTokenizerFolder = "tokenizer";
+// The tokenizer of a checkpoint's config where the checkpoint lies now.
+std::string with_carried_tokenizer(const std::string& tokenizer, const Checkpoint& checkpoint);
 
 // Throws UserError, naming the key and both values, where a model differs from that whose weights it is to
 // have. Keys that change no weight's shape or place may: model.context of llama, the rotary positions, norm_eps
