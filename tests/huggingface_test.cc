@@ -304,6 +304,12 @@ TEST_F(HuggingFace, AnImportedCheckpointIsTheStartOfARun) {
   write("a.toml", "[model]\nfrom = \"start\"\n");
   succeed(Arguments{"train", "a.toml"} + idle_step("from"));
   EXPECT_EQ(bits_of_metrics("run-from"), bits_of_metrics("run-folder"));
+  // The same as going on from it, on another mesh too: step 0, no optimizer state.
+  succeed(Arguments{"train", data("qwen3").string(), "--resume-from", "start"} + idle_step("resumed") +
+          set({"mesh.dp=2"}));
+  EXPECT_EQ(metrics("run-resumed").at(0).at("step"), 1);
+  succeed({"ckpt", "export", "run-resumed", "--out", "back"});
+  EXPECT_TRUE(parameters_of(path("back")) == parameters_of(data("qwen3")));
 }
 
 TEST_F(HuggingFace, SizesThatContradictTheSourceAreRefused) {
