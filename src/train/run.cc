@@ -49,7 +49,7 @@ class Run {
         control_(*assembly_.groups.control) {
     if (assembly_.leads()) output_.emplace(config);
     const RunStart start = begin();
-    if (output_) output_->open(start);
+    if (output_) output_->open(start, options_.restarted);
     writer_.emplace(CheckpointWriter::Options{.directory = config.checkpoint.dir,
                                               .keep = config.checkpoint.keep,
                                               .async = config.checkpoint.async,
@@ -77,10 +77,10 @@ class Run {
 
  private:
   void loop() {
-    if (evaluation_owed_) evaluate_and_record();
-    bool stopped = any_rank(control_, options_.stop_requested());
+    if (evaluation_owed_ && !is_last_wanted()) evaluate_and_record();
+    bool stopped = any_rank(control_, options_.stop_requested() || is_last_wanted());
     while (place_.step < config_.train.steps && !stopped) {
-      stopped = step() || place_.step == options_.stop_at_step;
+      stopped = step() || is_last_wanted();
       // Before the evaluation, which may take long.
       const bool due = place_.step == config_.train.steps ||
                        (config_.checkpoint.every > 0 && place_.step % config_.checkpoint.every == 0);
@@ -113,7 +113,9 @@ class Run {
     evaluation_owed_ = any_rank(control_, output_ && evaluation_due() && !recorded);
     check_something_is_left(from);
     if (output_) {
-      if (place_.step < config_.train.steps) {
+      if (is_last_wanted() || (place_.step >= config_.train.steps && !evaluation_owed_)) {
+        notice("{} is the last checkpoint of this run already", from);
+      } else if (place_.step < config_.train.steps) {
         notice("going on from {} at step {}", from, place_.step + 1);
       } else {
         notice("going on from {} with the evaluation after its last step", from);
@@ -132,7 +134,10 @@ class Run {
     return source;
   }
 
+  bool is_last_wanted() const { return options_.stop_at_step > 0 && place_.step >= options_.stop_at_step; }
+
   void check_something_is_left(const std::string& from) const {
+    if (options_.restarted) return;
     if (place_.step >= config_.train.steps && !evaluation_owed_) {
       throw_user_error(
           "{} is at step {} already and train.steps is {}: nothing is left to train; raise train.steps", from,
