@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "ops/elementwise.h"
+#include "train/model_source.h"
 
 namespace meshtrain {
 namespace {
@@ -141,7 +142,10 @@ std::int64_t checkpoint_bytes(const Assembly& assembly) {
 }
 
 Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides) {
-  return parse_config(checkpoint.state().at("config").get<std::string>(), checkpoint.path(), overrides);
+  Config config =
+      parse_config(checkpoint.state().at("config").get<std::string>(), checkpoint.path(), overrides);
+  config.data.tokenizer = with_carried_tokenizer(config.data.tokenizer, checkpoint);
+  return config;
 }
 
 void check_same_model(const ModelSpec& here, const Checkpoint& checkpoint) {

@@ -82,6 +82,10 @@ void add_model(std::vector<ConfigField>& fields) {
     if (problem.empty()) config.model = meshtrain::preset(config.preset);
     return problem;
   };
+  fields.push_back(field("model", "from", at(&Config::from),
+                         "A Hugging Face folder, a checkpoint or a run folder: where the weights of a new run, "
+                         "and the sizes that this section leaves out, come from.",
+                         "random weights"));
   fields.push_back(preset);
   fields.push_back(enumeration("model", "arch", std::vector{Architecture::kGpt2, Architecture::kLlama},
                                model(&ModelSpec::arch), "Architecture.", "`\"llama\"`"));
@@ -128,7 +132,8 @@ void add_data_and_train(std::vector<ConfigField>& fields) {
             "required to train"));
   fields.push_back(field("data", "valid", data(&DataConfig::valid), "The same for evaluation.", "none"));
   fields.push_back(field("data", "tokenizer", data(&DataConfig::tokenizer),
-                         "`bytes`, `sentencepiece:FILE`, or the FILE of a Hugging Face tokenizer.json."));
+                         "`bytes`, `sentencepiece:FILE`, or the FILE of a Hugging Face tokenizer.json.",
+                         "`\"bytes\"`; with model.from its tokenizer"));
   fields.push_back(field("data", "seq_len", data(&DataConfig::seq_len),
                          "Tokens in a training sequence; at most model.context."));
   fields.push_back(field("train", "steps", train(&TrainConfig::steps),

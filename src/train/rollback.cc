@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "comm/agreement.h"
+#include "train/model_source.h"
 #include "train/resume.h"
 
 namespace meshtrain {
@@ -27,7 +28,7 @@ RollbackMetrics metrics_of(const BadStep& bad, std::int64_t step, std::int64_t b
 
 RunPosition load_start(Assembly& assembly, const Checkpoint* checkpoint) {
   if (checkpoint != nullptr) return restore(assembly, *checkpoint);
-  assembly.initialize();
+  initialize_weights(assembly);
   return {};
 }
 
