@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
 #include "train/run_folder.h"
 
 namespace meshtrain {

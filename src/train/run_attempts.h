@@ -6,7 +6,7 @@
 #include <string>
 #include <tuple>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "train/config.h"
 #include "train/run.h"
 

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "base/error.h"
+#include "checkpoint/manifest.h"
 #include "comm/engines.h"
 
 namespace meshtrain {
