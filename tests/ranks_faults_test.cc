@@ -287,7 +287,7 @@ TEST_F(RanksFaults, CtrlZMayLastLongerThanTheDeadline) {
   }
 }
 
-TEST_F(RanksFaults, AFullDiskIsSaidOnceByTheRankThatWrites) {
+TEST_F(RanksFaults, AFullDiskIsSaidOnce) {
   for (const auto& [async, mesh] : std::vector<std::pair<std::string, Arguments>>{
            {"false", {}}, {"true", {}}, {"false", set({"mesh.pp=4"})}, {"true", set({"mesh.pp=4"})}}) {
     SCOPED_TRACE(async + testing::PrintToString(mesh));
@@ -297,7 +297,7 @@ TEST_F(RanksFaults, AFullDiskIsSaidOnceByTheRankThatWrites) {
     ASSERT_EQ(prlimit(running.ranks[0], RLIMIT_FSIZE, &limit, nullptr), 0);
     const std::string message = message_of(running.process->finish(), 1);
     expect_contains(message,
-                    {"meshtrain: rank 0: ", "checkpoint of step ", "cannot write run/checkpoints/step-",
+                    {"meshtrain: writing the checkpoint of step ", "cannot write run/checkpoints/step-",
                      "File too large", "intact", "meshtrain train run --resume"});
     EXPECT_EQ(message.find("group"), std::string::npos) << message;
     expect_nothing_is_left(running);

@@ -47,7 +47,7 @@ void FileWriter::reserve(std::uint64_t bytes) {
   while (fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes)) != 0) {
     if (errno == EINTR) continue;
     if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == ENODEV) return;
-    throw_failed("reserve room for", path_, errno);
+    throw_failed("write", path_, errno);
   }
 }
 

@@ -134,7 +134,9 @@ CheckpointContents checkpoint_contents(const Assembly& assembly, const RunPositi
 }
 
 std::int64_t checkpoint_bytes(const Assembly& assembly) {
-  return saved_pieces(assembly).bytes();
+  // A share with its padding, which is not written but makes all shares equal.
+  const std::int64_t share = assembly.params.trained_elements() / assembly.groups.dp->size();
+  return share * static_cast<std::int64_t>(1 + assembly.optimizer->state_names().size()) * size_of(DType::kF32);
 }
 
 Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides) {

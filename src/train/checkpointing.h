@@ -28,7 +28,7 @@ struct RunPosition {
 // assembly.settle() comes before. `contents.state` is for rank 0.
 CheckpointContents checkpoint_contents(const Assembly& assembly, const RunPosition& position);
 
-// Of this rank's tensors in each checkpoint.
+// The most that a rank of this tensor-parallel coordinate and stage writes of tensors.
 std::int64_t checkpoint_bytes(const Assembly& assembly);
 
 // Fills this rank's masters and optimizer state, all weights and the loss scale; the mesh may be another than

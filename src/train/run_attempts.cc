@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/manifest.h"
 #include "train/run_folder.h"
 
