@@ -21,6 +21,7 @@
 #include "train/evaluation.h"
 #include "train/memory_plan.h"
 #include "train/resume.h"
+#include "train/rollback.h"
 #include "train/run_data.h"
 #include "train/run_output.h"
 #include "train/run_summary.h"
@@ -79,7 +80,9 @@ class Run {
     if (evaluation_owed_ && !is_last_wanted()) evaluate_and_record();
     bool stopped = any_rank(control_, options_.stop_requested() || is_last_wanted());
     while (place_.step < config_.train.steps && !stopped) {
-      stopped = step() || is_last_wanted();
+      const StepEnd end = step();
+      if (end == StepEnd::kRolledBack) continue;
+      stopped = end == StepEnd::kStop || is_last_wanted();
       // Before the evaluation, which may take long.
       const bool due = place_.step == config_.train.steps ||
                        (config_.checkpoint.every > 0 && place_.step % config_.checkpoint.every == 0);
@@ -97,11 +100,8 @@ class Run {
   // Initial weights, or those of a checkpoint.
   RunStart begin() {
     const ResumeSource source = source_to_go_on_from();
-    if (!source.checkpoint) {
-      assembly_.initialize();
-      return {};
-    }
-    place_ = restore(assembly_, *source.checkpoint);
+    place_ = load_start(assembly_, source.checkpoint.get());
+    if (!source.checkpoint) return {};
     // A checkpoint from elsewhere begins a run of its own.
     const std::string& from = source.checkpoint->path();
     const RunStart start = {.from = from,
@@ -148,27 +148,41 @@ class Run {
     }
   }
 
-  // Returns whether a rank wishes to stop.
-  bool step() {
+  enum class StepEnd : std::uint8_t {
+    kDone,
+    kStop,        // done, and a rank wishes to stop
+    kRolledBack,  // a bad step: the run is where its newest checkpoint is
+  };
+
+  StepEnd step() {
     writer_->check_in_flight();
     const Stopwatch watch;
     const std::int64_t number = place_.step + 1;
     const double lr = learning_rate(assembly_.schedule, number);
     const TraceSpan span = traced("step {}", number);
     StepResult result;
+    std::optional<BadStep> bad;
     try {
-      const Batch batch = rank_batch(data_.train(), assembly_, place_.position);
+      const Batch batch = rank_batch(data_.train(), assembly_, place_.position, place_.bad_steps.left_out);
       result = train_step(assembly_, {.tokens = batch.tokens, .targets = batch.targets}, lr, place_.updates + 1,
-                          options_.stop_requested);
+                          options_.stop_requested, place_.bad_steps.norms);
+    } catch (const BadStepError& error) {
+      if (!rolls_back()) throw_run_error("step {}: {}{}", number, error.what(), rollbacks_before());
+      bad = error.bad();
     } catch (const CommError& error) {
       throw CommError(fmt::format("step {}: {}", number, error.what()));
     } catch (const RunError& error) {
       throw_run_error("step {}: {}", number, error.what());
     }
+    if (bad) {
+      roll_back_from(*bad);
+      return StepEnd::kRolledBack;
+    }
     const std::int64_t tokens = config_.train.global_batch * config_.data.seq_len;
     place_.step = number;
     place_.position += config_.train.global_batch;
     place_.updates += result.skipped ? 0 : 1;
+    if (!result.skipped) remember_norm(config_.train, result.grad_norm, place_.bad_steps);
     tokens_ += tokens;
     last_loss_ = result.loss;
     if (output_) {
@@ -184,7 +198,24 @@ class Run {
       metrics.skipped = result.skipped;
       output_->record(metrics);
     }
-    return result.stop;
+    return result.stop ? StepEnd::kStop : StepEnd::kDone;
+  }
+
+  bool rolls_back() const {
+    return config_.train.on_bad_step == "rollback" && place_.bad_steps.rollbacks < config_.train.max_rollbacks;
+  }
+
+  // For the message of a bad step that is not rolled back.
+  std::string rollbacks_before() const {
+    if (config_.train.on_bad_step != "rollback") return "";
+    return fmt::format(". The run was rolled back {} times before (train.max_rollbacks = {})",
+                       place_.bad_steps.rollbacks, config_.train.max_rollbacks);
+  }
+
+  void roll_back_from(const BadStep& bad) {
+    const TraceSpan span = traced("rollback");
+    place_ = roll_back(assembly_, *writer_, output_ ? &*output_ : nullptr, place_, bad);
+    last_evaluation_.reset();  // perhaps of a step that did not happen; that of the checkpoint is recorded
   }
 
   template <class... Args>
@@ -251,6 +282,7 @@ class Run {
     const double seconds = watch_.seconds();
     output_->write({.steps = place_.step,
                     .updates = place_.updates,
+                    .rollbacks = place_.bad_steps.rollbacks,
                     .parameters = parameter_count(config_.model),
                     .loss = last_loss_,
                     .tokens = place_.position * config_.data.seq_len,

@@ -106,6 +106,19 @@ void RunOutput::saved(std::int64_t step) {
   checkpoint_ = (fs::path(config_.checkpoint.dir) / checkpoint_name(step)).string();
 }
 
+void RunOutput::roll_back(const RollbackMetrics& metrics) {
+  metrics_->roll_back(metrics);
+  std::string samples;
+  for (const auto& [first, count] : metrics.left_out) {
+    samples += fmt::format("{}{} to {}", samples.empty() ? "" : " and ", first, first + count - 1);
+  }
+  progress_->finish();
+  notice("step {}: {} (loss {:.6g}, gradient norm {:.6g}{}): back to {}, from there on without samples {}",
+         metrics.bad_step, metrics.reason, metrics.loss, metrics.grad_norm,
+         metrics.threshold ? fmt::format(", threshold {:.6g}", *metrics.threshold) : "",
+         checkpoint_.empty() ? "the initial weights" : checkpoint_, samples);
+}
+
 void RunOutput::write(const RunSummary& summary) const {
   write_whole_file(in_folder("summary.json"), to_json_text(summary));
 }

@@ -43,6 +43,8 @@ class RunOutput {
   // A checkpoint vouches for the metrics up to its step: they are on the disk first.
   void before_save() { metrics_->sync(); }
   void saved(std::int64_t step);
+  // Goes back to the state that metrics.step names, and says so.
+  void roll_back(const RollbackMetrics& metrics);
   void finish_progress() { progress_.reset(); }
   void write(const RunSummary& summary) const;
 

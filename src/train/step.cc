@@ -12,6 +12,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/transfer.h"
+#include "train/bad_steps.h"
 #include "train/stages.h"
 
 namespace meshtrain {
@@ -191,7 +192,7 @@ class EvaluationWork final : public PipelineWork {
 }  // namespace
 
 StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std::int64_t update,
-                      const std::function<bool()>& wishes_to_stop) {
+                      const std::function<bool()>& wishes_to_stop, std::span<const double> norms) {
   StepResult result;
   const double loss_scale = assembly.loss_scaler ? assembly.loss_scaler->scale() : 1.0;
   result.unmasked_tokens = count_unmasked_of_all(assembly, batch);
@@ -205,18 +206,13 @@ StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std
                              assembly.norm_place, *assembly.groups.control);
   }();
   result.grad_norm = std::sqrt(squares) / loss_scale;
-  const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-  if (assembly.loss_scaler) {
-    result.skipped = !assembly.loss_scaler->update(finite);
-  } else if (!finite) {
-    throw_run_error(
-        "the loss ({}) or the gradient norm ({}) is not finite, and the update was not applied; lower "
-        "optimizer.lr, "
-        "lengthen optimizer.warmup, set train.grad_clip, or look for damaged data in this step's samples",
-        result.loss, result.grad_norm);
-  }
+  const TrainConfig& train = assembly.config().train;
+  const std::optional<BadStep> bad = judge(result.loss, result.grad_norm, spike_threshold(train, norms));
+  const bool overflow = bad && bad->reason != BadStepReason::kSpike && assembly.loss_scaler;
+  if (bad && !overflow) throw BadStepError(*bad, train);
+  if (assembly.loss_scaler) result.skipped = !assembly.loss_scaler->update(!overflow);
   if (!result.skipped) {
-    const float clip = clip_coefficient(result.grad_norm, assembly.config().train.grad_clip);
+    const float clip = clip_coefficient(result.grad_norm, train.grad_clip);
     apply_update(assembly, lr, update, static_cast<float>(clip / loss_scale));
   }
   result.optimizer_seconds = watch.lap();
