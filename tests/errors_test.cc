@@ -6,7 +6,7 @@
 #include <cctype>
 #include <cstring>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "program.h"
 
 namespace meshtrain {
@@ -280,36 +280,47 @@ TEST_F(Errors, ThreadsThatTheSystemRefuses) {
 // --- Checkpoints -------------------------------------------------------------------------------------
 
 TEST_F(Errors, DamagedCheckpoints) {
-  const Arguments train = {"train", "a.toml", "-s", "checkpoint.every=10"};
+  const std::string earlier = "run/checkpoints/" + checkpoint_name(10);
   const std::string newest = "run/checkpoints/" + checkpoint_name(20);
-  succeed(train);
-  const std::string metrics_before = read("run/metrics.jsonl");
+  succeed({"train", "a.toml", "-s", "checkpoint.every=10"});
+  succeed({"train", "a.toml", "-s", "checkpoint.every=10", "-s", "output.dir=whole"});
+  fs::copy(path("run"), path("kept"), fs::copy_options::recursive);
   for (const std::string file : {"/model.safetensors", "/optimizer.safetensors", "/manifest.json"}) {
     const std::string whole = read(newest + file);
-    const auto expect_damage = [&] {
-      const Outcome outcome = run({"train", "run", "--resume", "-s", "train.steps=30"});
-      EXPECT_EQ(outcome.status, 2) << outcome;
-      expect_one_paragraph(outcome, {newest + file, checkpoint_name(10)});
-      EXPECT_EQ(read("run/metrics.jsonl"), metrics_before);
-      write(newest + file, whole);
-    };
-    for (const std::size_t at : {std::size_t{3}, whole.size() / 2, whole.size() - 3}) {
-      flip_byte(newest + file, at);
-      expect_damage();
+    const auto damage_at = [&](std::size_t at) { flip_byte(newest + file, at); };
+    const std::vector<std::function<void()>> damages = {
+        [&] { damage_at(3); }, [&] { damage_at(whole.size() / 2); }, [&] { damage_at(whole.size() - 3); },
+        [&] { write(newest + file, whole.substr(0, whole.size() / 2)); }, [&] { write(newest + file, ""); }};
+    for (std::size_t i = 0; i < damages.size(); ++i) {
+      SCOPED_TRACE(file + ' ' + std::to_string(i));
+      fs::remove_all(path("run"));
+      fs::copy(path("kept"), path("run"), fs::copy_options::recursive);
+      damages[i]();
+      // Named, it is refused, and nothing has changed.
+      const Outcome refused = run({"train", "run", "--resume-from", newest, "-s", "train.steps=30"});
+      EXPECT_EQ(refused.status, 2) << refused;
+      expect_one_paragraph(refused, {newest + file, earlier});
+      EXPECT_EQ(read("run/metrics.jsonl"), read("kept/metrics.jsonl"));
+      // --resume goes on from the one before it, and says so.
+      const Outcome passed_over = succeed({"train", "run", "--resume"});
+      expect_contains(passed_over.err,
+                      {newest + file, "passed over", "going on from " + earlier, newest + ".damaged"});
+      EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("whole"));
+      EXPECT_EQ(tensors_of(newest), tensors_of("whole/checkpoints/" + checkpoint_name(20)));
+      EXPECT_FALSE(exists(newest + ".damaged")) << "a whole one has taken its place";
     }
-    write(newest + file, whole.substr(0, whole.size() / 2));
-    expect_damage();
-    write(newest + file, "");
-    expect_damage();
   }
   // Commands that only read the weights look at sizes and headers.
   write(newest + "/model.safetensors", read(newest + "/model.safetensors").substr(0, 5000));
   const Outcome outcome = run({"generate", "run"});
   EXPECT_EQ(outcome.status, 2) << outcome;
   expect_one_paragraph(outcome, {newest + "/model.safetensors"});
-  // What the message says does work.
-  succeed({"train", "run", "--resume-from", "run/checkpoints/" + checkpoint_name(10)});
-  EXPECT_EQ(metrics("run").size(), 20U);
+  // Where none is whole, nothing starts afresh by itself.
+  write(earlier + "/manifest.json", "{}");
+  const Outcome none = run({"train", "run", "--resume"});
+  EXPECT_EQ(none.status, 2) << none;
+  expect_contains(none.err, {newest + "/model.safetensors", earlier, "step 1"});
+  EXPECT_TRUE(exists(newest));
 }
 
 TEST_F(Errors, ALossThatIsNotANumberEndsTheRunAndNoMore) {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <regex>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "comm/engines.h"
 #include "launch/launch_testing.h"
 #include "program.h"
@@ -115,9 +115,8 @@ class Hosts : public ProgramTest {
                                      [] { prctl(PR_SET_PDEATHSIG, SIGKILL); });
   }
 
-  std::string tensors(const std::string& folder, std::int64_t step) const {
-    const std::string checkpoint = folder + "/checkpoints/" + checkpoint_name(step);
-    return read(checkpoint + "/model.safetensors") + read(checkpoint + "/optimizer.safetensors");
+  Digests tensors(const std::string& folder, std::int64_t step) const {
+    return tensors_of(folder + "/checkpoints/" + checkpoint_name(step));
   }
   void expect_same_bits(const std::string& folder, const std::string& expected, std::int64_t step) const {
     EXPECT_EQ(bits_of_metrics(folder), bits_of_metrics(expected)) << folder;

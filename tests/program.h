@@ -27,6 +27,9 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/digest.h"
+
 namespace meshtrain {
 
 namespace fs = std::filesystem;
@@ -185,6 +188,8 @@ class Process {
   Outcome outcome_;
 };
 
+using Digests = std::vector<std::string>;
+
 // A test with a folder of its own, which is also where the program runs.
 class ProgramTest : public testing::Test {
  protected:
@@ -203,6 +208,15 @@ class ProgramTest : public testing::Test {
   void write(const std::string& name, std::string_view text) const { write_file(path(name), text); }
   bool exists(const std::string& name) const { return fs::exists(path(name)); }
   nlohmann::json read_json(const std::string& name) const { return nlohmann::json::parse(read(name)); }
+
+  // A line with the name and the hash of each tensor of a checkpoint, the same whatever mesh wrote it.
+  Digests tensors_of(const std::string& checkpoint) const {
+    Digests lines;
+    for (const TensorDigest& tensor : digest_of(Checkpoint(path(checkpoint))).tensors) {
+      lines.push_back(tensor.name + ' ' + tensor.hash);
+    }
+    return lines;
+  }
 
   Outcome run(const Arguments& arguments, const BeforeExec& before_exec = {}) const {
     return Process(MESHTRAIN_BINARY, arguments, dir_, before_exec).finish();

@@ -6,7 +6,7 @@
 #include <regex>
 #include <tuple>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "data/sampler.h"
 #include "launch/launch_testing.h"
 #include "program.h"
@@ -112,10 +112,8 @@ class RanksFaults : public ProgramTest {
     fs::remove_all(path("whole"));
     succeed(train(keys + set({"output.dir=whole"})) + until);
     EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("whole"));
-    for (const std::string file : {"/model.safetensors", "/optimizer.safetensors"}) {
-      const std::string name = "/checkpoints/" + checkpoint_name(end) + file;
-      EXPECT_TRUE(read("run" + name) == read("whole" + name)) << name;
-    }
+    const std::string name = "/checkpoints/" + checkpoint_name(end);
+    EXPECT_EQ(tensors_of("run" + name), tensors_of("whole" + name)) << name;
   }
 };
 
@@ -289,7 +287,7 @@ TEST_F(RanksFaults, CtrlZMayLastLongerThanTheDeadline) {
   }
 }
 
-TEST_F(RanksFaults, AFullDiskIsSaidOnceByTheRankThatWrites) {
+TEST_F(RanksFaults, AFullDiskIsSaidOnce) {
   for (const auto& [async, mesh] : std::vector<std::pair<std::string, Arguments>>{
            {"false", {}}, {"true", {}}, {"false", set({"mesh.pp=4"})}, {"true", set({"mesh.pp=4"})}}) {
     SCOPED_TRACE(async + testing::PrintToString(mesh));
@@ -299,7 +297,7 @@ TEST_F(RanksFaults, AFullDiskIsSaidOnceByTheRankThatWrites) {
     ASSERT_EQ(prlimit(running.ranks[0], RLIMIT_FSIZE, &limit, nullptr), 0);
     const std::string message = message_of(running.process->finish(), 1);
     expect_contains(message,
-                    {"meshtrain: rank 0: ", "checkpoint of step ", "cannot write run/checkpoints/step-",
+                    {"meshtrain: writing the checkpoint of step ", "cannot write run/checkpoints/step-",
                      "File too large", "intact", "meshtrain train run --resume"});
     EXPECT_EQ(message.find("group"), std::string::npos) << message;
     expect_nothing_is_left(running);

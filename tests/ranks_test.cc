@@ -12,16 +12,15 @@ class Ranks : public ProgramTest {
  protected:
   void write_model(const std::string& preset) const { write_config("a.toml", preset); }
 
-  // Trains into `folder` and returns its last checkpoint's tensors as bytes.
-  std::string train(const std::string& folder, const Arguments& words) const {
+  // Trains into `folder` and returns its last checkpoint's tensors.
+  Digests train(const std::string& folder, const Arguments& words) const {
     succeed(Arguments{"train", "a.toml"} +
             set({"train.global_batch=8", "train.micro_batch=1", "train.steps=6", "output.dir=" + folder}) +
             words);
     return tensors(folder, 6);
   }
-  std::string tensors(const std::string& folder, int step) const {
-    const std::string checkpoint = folder + "/checkpoints/step-0000000" + std::to_string(step);
-    return read(checkpoint + "/model.safetensors") + read(checkpoint + "/optimizer.safetensors");
+  Digests tensors(const std::string& folder, int step) const {
+    return tensors_of(folder + "/checkpoints/step-0000000" + std::to_string(step));
   }
 
   // Every rank of a run of two steps needs the memory and sends the bytes that the plan says.
@@ -66,14 +65,14 @@ class Ranks : public ProgramTest {
 TEST_F(Ranks, ProcessesAndThreadsGiveTheBitsOfOneRank) {
   write_model("gpt2-tiny");
   const Arguments keys = set({"numerics.reduction=tree", "data.valid=text.txt", "train.eval_every=3"});
-  const std::string expected = train("one", keys);
+  const Digests expected = train("one", keys);
   const auto metrics = bits_of_metrics("one");
   int run = 0;
   for (const std::string ranks : {"2", "4", "8"}) {
     for (const std::string ranks_as : {"processes", "threads"}) {
       for (const std::string zero : {"0", "1", "2", "3"}) {
         const std::string folder = "run" + std::to_string(++run);
-        const std::string got = train(
+        const Digests got = train(
             folder, keys + Arguments{"--ranks", ranks, "--ranks-as", ranks_as, "-s", "mesh.zero=" + zero});
         EXPECT_TRUE(got == expected) << ranks << ' ' << ranks_as << ' ' << zero;
         EXPECT_EQ(bits_of_metrics(folder), metrics) << ranks << ' ' << ranks_as << ' ' << zero;

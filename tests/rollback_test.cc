@@ -1,12 +1,14 @@
 // Bad steps: a run that meets one and goes back ends in the same bits as a run whose data never held it.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
+#include <algorithm>
 #include <limits>
+#include <map>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/piece.h"
 #include "data/sampler.h"
 #include "program.h"
 
@@ -93,19 +95,9 @@ threads = 1
     return lines;
   }
 
-  // All but the manifest, which knows what was left out.
-  void expect_same_checkpoint(const std::string& run_folder, const std::string& expected,
-                              std::int64_t step = kSteps) const {
-    const std::string place = "/checkpoints/" + checkpoint_name(step) + "/";
-    int compared = 0;
-    for (const fs::directory_entry& entry : fs::directory_iterator(path(expected + place))) {
-      const std::string name = entry.path().filename();
-      if (name == "manifest.json") continue;
-      ++compared;
-      EXPECT_TRUE(read(run_folder + place + name) == read(expected + place + name))
-          << run_folder << ' ' << name;
-    }
-    EXPECT_GT(compared, 0);
+  void expect_same_checkpoint(const std::string& run_folder, const std::string& expected) const {
+    const std::string place = "/checkpoints/" + checkpoint_name(kSteps);
+    EXPECT_EQ(tensors_of(run_folder + place), tensors_of(expected + place));
   }
   void expect_same_end(const std::string& run_folder, const std::string& expected) const {
     EXPECT_EQ(bits_of_steps(run_folder), bits_of_steps(expected));
@@ -274,24 +266,21 @@ class RollbackOfNan : public Rollback {
     CheckpointContents contents;
     contents.step = checkpoint.step();
     contents.state = checkpoint.state();
-    std::vector<std::byte> embeddings;
-    for (const auto& [file, list] : {std::pair(&checkpoint.model(), &contents.model),
-                                     std::pair(&checkpoint.optimizer(), &contents.optimizer)}) {
-      for (const SafetensorsEntry& entry : file->entries()) {
-        const void* data = entry.data.data();
-        const Shape shape =
-            entry.dims.size() == 1 ? Shape{entry.dims[0]} : Shape{entry.dims.at(0), entry.dims.at(1)};
-        if (entry.name == "embed.tokens") {
-          embeddings.assign(entry.data.begin(), entry.data.end());
-          const std::size_t row = embeddings.size() / static_cast<std::size_t>(entry.dims.at(0));
-          const float nan = std::numeric_limits<float>::quiet_NaN();
-          for (std::size_t at = 'Z' * row; at < ('Z' + 1) * row; at += sizeof nan)
-            std::memcpy(embeddings.data() + at, &nan, sizeof nan);
-          data = embeddings.data();
-        }
-        list->push_back({.name = entry.name, .dtype = DType::kF32, .shape = shape, .data = data});
+    std::map<std::string, std::vector<float>> tensors;
+    for (const auto& [name, tensor] : checkpoint.manifest().contents.tensors) {
+      std::vector<float>& values = tensors[name];
+      values.resize(static_cast<std::size_t>(tensor.shape.numel()));
+      checkpoint.read(name, tensor.shape, 0, values);
+      if (name == "embed.tokens") {
+        const auto row = values.begin() + 'Z' * tensor.shape[1];
+        std::fill(row, row + tensor.shape[1], std::numeric_limits<float>::quiet_NaN());
       }
+      const bool state = name.ends_with(".m") || name.ends_with(".v");
+      (state ? contents.optimizer : contents.model)
+          .push_back(
+              {.name = name, .shape = tensor.shape, .range = whole_range(tensor.shape), .data = values.data()});
     }
+    fs::create_directories(path(to).parent_path());
     write_checkpoint(path(to), contents);
   }
 };
@@ -299,7 +288,7 @@ class RollbackOfNan : public Rollback {
 TEST_F(RollbackOfNan, ALossThatIsNotFiniteIsLeftOut) {
   write_corpus("nan.txt", {4, 12});
   succeed(train("clean.txt", "start") + Arguments{"--stop-at-step", "3"});
-  poison("start/checkpoints/" + checkpoint_name(3), "poisoned");
+  poison("start/checkpoints/" + checkpoint_name(3), "poisoned/" + checkpoint_name(3));
   const std::vector<std::vector<std::string>> meshes = {
       {}, {"mesh.dp=2"}, {"mesh.dp=2", "mesh.zero=3"}, {"mesh.tp=2"}, {"mesh.pp=2"}};
   for (const std::vector<std::string>& mesh : meshes) {
@@ -332,7 +321,7 @@ TEST_F(RollbackOfNan, ALossThatIsNotFiniteIsLeftOut) {
 TEST_F(RollbackOfNan, InFp16ItIsASkippedStep) {
   write_corpus("nan.txt", {7});
   succeed(train("clean.txt", "start", {"precision.compute=fp16"}) + Arguments{"--stop-at-step", "3"});
-  poison("start/checkpoints/" + checkpoint_name(3), "poisoned");
+  poison("start/checkpoints/" + checkpoint_name(3), "poisoned/" + checkpoint_name(3));
   succeed(train("nan.txt", "run", {"precision.compute=fp16", "train.norm_spike=0"}) +
           Arguments{"--resume-from", "poisoned"});
   EXPECT_TRUE(rollbacks("run").empty());
@@ -347,20 +336,46 @@ TEST_F(RollbackOfNan, ADivergedRunEndsAfterTheLastRollback) {
   EXPECT_EQ(rollbacks("run").size(), 3U);
 }
 
-TEST_F(Rollback, ADamagedCheckpointIsNamed) {
-  write_corpus("spike.txt", {12});
-  // What it starts from is damaged after it was read: there is no checkpoint of its own yet.
+// Its first evaluation, after the checkpoint of step 10, leaves the time to do something to the checkpoints.
+class RollbackAfterDamage : public Rollback {
+ protected:
+  RollbackAfterDamage() {
+    write_corpus("spike.txt", {12});
+    write_text("text.txt");
+  }
+  static Arguments train_slowly(const std::string& data, const std::string& folder) {
+    return train(data, folder, {"data.valid=text.txt", "train.eval_every=10", "train.eval_batches=1000"});
+  }
+  Outcome train_and_damage(const Arguments& words, const std::function<void()>& damage) const {
+    Process process(MESHTRAIN_BINARY, train_slowly("spike.txt", "run") + words, dir_);
+    EXPECT_TRUE(
+        process.wait_until([&] { return !metrics("run").empty() && metrics("run").back()["step"] == 10; }));
+    damage();
+    return process.finish();
+  }
+};
+
+TEST_F(RollbackAfterDamage, ADamagedCheckpointIsPassedOver) {
+  succeed(train_slowly("clean.txt", "clean"));
+  const std::string newest = "run/checkpoints/" + checkpoint_name(10);
+  const Outcome outcome = train_and_damage({}, [&] {
+    const std::string shard = newest + "/" + Checkpoint(path(newest)).manifest().contents.shards.begin()->first;
+    std::string bytes = read(shard);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    write(shard, bytes);
+  });
+  EXPECT_EQ(outcome.status, 0) << outcome;
+  expect_contains(outcome.err, {"It is passed over", "back to run/checkpoints/" + checkpoint_name(5)});
+  expect_same_end("run", "clean");
+  EXPECT_EQ(rollbacks("run").at(0)["step"], 5);
+}
+
+TEST_F(RollbackAfterDamage, WhatItStartedFromIsNamedWhenItIsGone) {
   succeed(train("spike.txt", "start") + Arguments{"--stop-at-step", "6"});
-  write_text("text.txt");
-  const std::vector<std::string> slowly = {"data.valid=text.txt", "train.eval_every=8",
-                                           "train.eval_batches=5000"};
-  const Arguments from = {"--resume-from", "start", "-s", "checkpoint.every=0"};
-  Process process(MESHTRAIN_BINARY, train("spike.txt", "run", slowly) + from, dir_);
-  ASSERT_TRUE(process.wait_until([&] { return metrics("run").size() >= 2; }));  // and now it evaluates
-  fs::remove_all(path("start/checkpoints"));
-  const Outcome outcome = process.finish();
+  const Outcome outcome = train_and_damage({"--resume-from", "start", "-s", "checkpoint.every=0"},
+                                           [&] { fs::remove_all(path("start")); });
   EXPECT_EQ(outcome.status, 1) << outcome;
-  expect_contains(outcome.err, {"going back because of step 13", "gradient norm spike", "start/checkpoints"});
+  expect_contains(outcome.err, {"going back because of step 13 (gradient norm spike)", "start/checkpoints"});
 }
 
 }  // namespace

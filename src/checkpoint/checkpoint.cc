@@ -1,116 +1,28 @@
 #include "checkpoint/checkpoint.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <charconv>
-#include <cstring>
 #include <filesystem>
-#include <set>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/xxh3.h"
 
 namespace meshtrain {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "step-";
-
-std::optional<std::int64_t> step_of_name(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
-  // The name must be the one that checkpoint_name gives: no sign, no stray zeros, nothing after it.
-  if (error != std::errc() || end != name.data() + name.size() || step < 0 || name != checkpoint_name(step))
-    return std::nullopt;
-  return step;
-}
-
-std::vector<CheckpointPlace> checkpoints(const std::string& directory, bool committed) {
-  std::vector<CheckpointPlace> places;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
-    const auto step = step_of_name(entry->path().filename().string());
-    std::error_code ignored;
-    if (!step || !entry->is_directory(ignored)) continue;
-    if (fs::exists(entry->path() / kManifestName, ignored) == committed) {
-      places.push_back({*step, entry->path().string()});
-    }
-  }
-  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
-    throw_user_error("cannot list the checkpoints in {}: {}.", directory, error.message());
-  }
-  std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
-  return places;
-}
-
-bool has_manifest(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path / kManifestName, ignored);
-}
-
-std::string shape_text(const std::vector<std::int64_t>& dims) {
-  return fmt::format("[{}]", fmt::join(dims, ", "));
-}
-
-// What is wrong with an entry for a destination, or "".
-std::string mismatch(const SafetensorsEntry* entry, const TensorDestination& wanted) {
-  if (entry == nullptr) return fmt::format("has no tensor \"{}\" {}", wanted.name, wanted.shape.to_string());
-  if (shape_text(entry->dims) != wanted.shape.to_string()) {
-    return fmt::format("has the tensor \"{}\" as {}, but it should be {}", wanted.name, shape_text(entry->dims),
-                       wanted.shape.to_string());
-  }
-  if (entry->dtype != wanted.dtype) {
-    return fmt::format("has the tensor \"{}\" in {}, but it should be {}", wanted.name, entry->dtype_name,
-                       safetensors_name(wanted.dtype));
-  }
-  return "";
-}
-
-void verify_file(const std::string& path, const ManifestFile& expected, Verify verify) {
-  const MappedFile file = MappedFile::open(path, "the checkpoint file");
-  if (file.bytes().size() != expected.bytes) {
-    throw_user_error("{} is damaged: it has {} bytes, but the manifest says {}.", path, file.bytes().size(),
-                     expected.bytes);
-  }
-  if (verify == Verify::kBytes && hash_of(file) != expected.hash) {
-    throw_user_error("{} is damaged: its {} bytes do not give the hash in the manifest.", path, expected.bytes);
-  }
-}
-
-// Manifest and files of the checkpoint at `path`, checked.
-Manifest verified_manifest(const std::string& path, Verify verify) {
-  Manifest manifest = read_manifest(path + "/" + std::string(kManifestName));
-  for (const std::string_view name : {kModelFile, kOptimizerFile}) {
-    if (!manifest.files.contains(std::string(name))) {
-      throw_user_error("{}/{} does not list {}.", path, kManifestName, name);
-    }
-  }
-  for (const auto& [name, file] : manifest.files) {
-    // A manifest from elsewhere must not lead outside of its directory.
-    if (fs::path(name).filename() != name) {
-      throw_user_error("{}/{}: \"{}\" is not a file name.", path, kManifestName, name);
-    }
-    verify_file((fs::path(path) / name).string(), file, verify);
-  }
-  return manifest;
-}
+constexpr std::string_view kHint =
+    "It is a checkpoint of another model or optimizer: use the config of its run.";
 
 // The newest checkpoint beside `path` and before it that is whole; "" for none.
 std::string earlier_whole_checkpoint(const std::string& path) {
-  const fs::path place = fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
-  const auto step = step_of_name(place.filename().string());
-  if (!step) return "";
-  const std::string directory = place.has_parent_path() ? place.parent_path().string() : ".";
-  std::vector<CheckpointPlace> places = committed_checkpoints(directory);
-  std::reverse(places.begin(), places.end());
-  for (const CheckpointPlace& other : places) {
-    if (other.step >= *step) continue;
+  for (const CheckpointPlace& other : checkpoints_before(path)) {
     try {
-      verified_manifest(other.path, Verify::kBytes);
+      const Checkpoint checkpoint(other.path, Verify::kSizes);
+      checkpoint.verify();
       return other.path;
     } catch (const UserError&) {  // damaged too
     }
@@ -120,85 +32,183 @@ std::string earlier_whole_checkpoint(const std::string& path) {
 
 }  // namespace
 
-std::string checkpoint_name(std::int64_t step) {
-  return fmt::format("{}{:08}", kPrefix, step);
-}
-
-std::vector<CheckpointPlace> committed_checkpoints(const std::string& directory) {
-  return checkpoints(directory, /*committed=*/true);
-}
-
-std::vector<CheckpointPlace> uncommitted_checkpoints(const std::string& directory) {
-  return checkpoints(directory, /*committed=*/false);
-}
-
-std::optional<CheckpointPlace> newest_checkpoint(const std::string& directory) {
-  const std::vector<CheckpointPlace> places = committed_checkpoints(directory);
-  if (places.empty()) return std::nullopt;
-  return places.back();
-}
-
-std::string resolve_checkpoint(const std::string& path) {
-  if (has_manifest(path)) return path;
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored))
-    throw_user_error("{}: there is no such checkpoint or run folder.", path);
-  for (const std::string& directory : {path, path + "/checkpoints"}) {
-    if (const auto newest = newest_checkpoint(directory)) return newest->path;
-  }
-  throw_user_error(
-      "{} is neither a checkpoint nor a folder of checkpoints: there is no {} in it and no step-… folder that "
-      "has one (a folder without it was not written to the end).",
-      path, kManifestName);
-}
-
-void read_tensors(const SafetensorsReader& file, std::span<const TensorDestination> tensors) {
-  constexpr std::string_view kHint =
-      "It is a checkpoint of another model or optimizer: use the config of its run.";
-  std::set<std::string_view> wanted;
-  for (const TensorDestination& tensor : tensors) {
-    const std::string problem = mismatch(file.find(tensor.name), tensor);
-    if (!problem.empty()) throw_user_error("{} {}. {}", file.name(), problem, kHint);
-    for (const TensorDestination::Piece& piece : tensor.pieces) {
-      check(piece.first >= 0 && piece.count >= 0 && piece.first + piece.count <= tensor.shape.numel(),
-            "a piece of a tensor reaches beyond it");
-    }
-    wanted.insert(tensor.name);
-  }
-  for (const SafetensorsEntry& entry : file.entries()) {
-    if (!wanted.contains(entry.name)) {
-      throw_user_error("{} has a tensor \"{}\" {} that has no place here. {}", file.name(), entry.name,
-                       shape_text(entry.dims), kHint);
-    }
-  }
-  for (const TensorDestination& tensor : tensors) {
-    if (tensor.pieces.empty()) continue;
-    const std::span<const std::byte> data = file.find(tensor.name)->data;
-    const std::int64_t size = size_of(tensor.dtype);
-    for (const TensorDestination::Piece& piece : tensor.pieces) {
-      const std::span<const std::byte> from = data.subspan(static_cast<std::size_t>(piece.first * size),
-                                                           static_cast<std::size_t>(piece.count * size));
-      std::memcpy(piece.data, from.data(), from.size());
-    }
-    file.let_go();
-  }
-}
-
 Checkpoint::Checkpoint(const std::string& path, Verify verify) : path_(path) {
-  if (!has_manifest(path)) {
+  std::error_code ignored;
+  if (!fs::exists(in_folder(std::string(kManifestName)), ignored)) {
     throw_user_error("{} is not a checkpoint: it has no {}, so it was not written to the end.", path,
                      kManifestName);
   }
   try {
-    manifest_ = verified_manifest(path, verify);
-    model_.emplace(path + "/" + std::string(kModelFile));
-    optimizer_.emplace(path + "/" + std::string(kOptimizerFile));
+    manifest_ = read_manifest(in_folder(std::string(kManifestName)));
+    if (verify == Verify::kManifest) return;
+    if (const auto wrong = wrong_sizes(); !wrong.empty()) throw UserError(wrong.front());
+    if (verify == Verify::kBytes) this->verify();
   } catch (const UserError& error) {
+    if (verify != Verify::kBytes) throw;
     const std::string earlier = earlier_whole_checkpoint(path);
     if (earlier.empty()) throw_user_error("{} No earlier checkpoint beside it is whole.", error.what());
     throw_user_error("{} The newest earlier checkpoint that is whole is {}: name it to go on from there.",
                      error.what(), earlier);
   }
+}
+
+std::vector<std::string> Checkpoint::wrong_sizes() const {
+  std::vector<std::string> wrong;
+  for (const auto* files : {&manifest_.contents.shards, &manifest_.files}) {
+    for (const auto& [name, file] : *files) {
+      std::error_code error;
+      const std::uintmax_t bytes = fs::file_size(in_folder(name), error);
+      if (error) {
+        wrong.push_back(fmt::format("{} cannot be read: {}.", in_folder(name), error.message()));
+      } else if (bytes != file.bytes) {
+        wrong.push_back(fmt::format("{} is damaged: it has {} bytes, but the manifest says {}.",
+                                    in_folder(name), bytes, file.bytes));
+      }
+    }
+  }
+  return wrong;
+}
+
+const SafetensorsReader& Checkpoint::shard(const std::string& file) const {
+  std::unique_ptr<SafetensorsReader>& reader = shards_[file];
+  if (reader) return *reader;
+  auto opened = std::make_unique<SafetensorsReader>(in_folder(file));
+  if (hash_of(opened->header()) != manifest_.contents.shards.at(file).hash) {
+    throw_user_error("{} is damaged: its header does not give the hash in the manifest.", in_folder(file));
+  }
+  reader = std::move(opened);
+  return *reader;
+}
+
+std::span<const std::byte> Checkpoint::bytes_of(const std::string& tensor, const ManifestTensor& declared,
+                                                const ManifestPiece& piece) const {
+  const SafetensorsEntry* entry = shard(piece.file).find(tensor);
+  const std::int64_t bytes = piece.range.count * size_of(declared.dtype);
+  if (entry == nullptr || entry->dtype != declared.dtype ||
+      static_cast<std::int64_t>(entry->data.size()) != bytes) {
+    throw_user_error(
+        "{} is damaged: it has no {} bytes of tensor \"{}\" in {}, which the manifest says it has.",
+        in_folder(piece.file), bytes, tensor, safetensors_name(declared.dtype));
+  }
+  return entry->data;
+}
+
+void Checkpoint::read(const std::string& name, const Shape& whole, std::int64_t first,
+                      std::span<float> to) const {
+  const auto found = manifest_.contents.tensors.find(name);
+  if (found == manifest_.contents.tensors.end()) {
+    throw_user_error("{} has no tensor \"{}\" {}. {}", path_, name, whole.to_string(), kHint);
+  }
+  const ManifestTensor& tensor = found->second;
+  if (tensor.shape != whole) {
+    throw_user_error("{} has the tensor \"{}\" as {}, but it should be {}. {}", path_, name,
+                     tensor.shape.to_string(), whole.to_string(), kHint);
+  }
+  if (tensor.dtype != DType::kF32) {
+    throw_user_error("{} has the tensor \"{}\" in {}, but it should be {}. {}", path_, name,
+                     safetensors_name(tensor.dtype), safetensors_name(DType::kF32), kHint);
+  }
+  read_bytes(name, first, std::as_writable_bytes(to));
+}
+
+void Checkpoint::read_bytes(const std::string& name, std::int64_t first, std::span<std::byte> to) const {
+  const ManifestTensor& tensor = manifest_.contents.tensors.at(name);
+  const std::int64_t size = size_of(tensor.dtype);
+  const std::int64_t count = static_cast<std::int64_t>(to.size()) / size;
+  check(first >= 0 && first + count <= tensor.shape.numel(), "elements beyond a tensor");
+  std::int64_t copied = 0;
+  for (const ManifestPiece& piece : tensor.pieces) {
+    if (!overlaps(piece.range, tensor.shape, first, count)) continue;
+    copied += copy_overlap(piece.range, tensor.shape, bytes_of(name, tensor, piece), size, first, to);
+  }
+  if (copied != count) {
+    throw_user_error("{}/{} is damaged: the pieces of tensor \"{}\" do not cover it.", path_, kManifestName,
+                     name);
+  }
+}
+
+void Checkpoint::check_has_no_others_than(const std::set<std::string>& names) const {
+  for (const auto& [name, tensor] : manifest_.contents.tensors) {
+    if (!names.contains(name)) {
+      throw_user_error("{} has a tensor \"{}\" {} that has no place here. {}", path_, name,
+                       tensor.shape.to_string(), kHint);
+    }
+  }
+}
+
+void Checkpoint::let_go() const {
+  for (const auto& [file, reader] : shards_) {
+    if (reader) reader->let_go();
+  }
+}
+
+std::vector<Checkpoint::Span> Checkpoint::pieces_in_order(std::int64_t& total) const {
+  std::vector<Span> spans;
+  for (const auto& [name, tensor] : manifest_.contents.tensors) {
+    for (const ManifestPiece& piece : tensor.pieces) spans.push_back({&name, &piece, 0});
+  }
+  // File by file; within one the order hardly matters.
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const Span& a, const Span& b) { return a.piece->file < b.piece->file; });
+  total = 0;
+  for (Span& span : spans) {
+    span.begin = total;
+    total += span.piece->range.count * size_of(manifest_.contents.tensors.at(*span.tensor).dtype);
+  }
+  return spans;
+}
+
+std::string Checkpoint::damage_of(const std::string& tensor, const ManifestPiece& piece) const {
+  try {
+    const std::span<const std::byte> bytes = bytes_of(tensor, manifest_.contents.tensors.at(tensor), piece);
+    if (hash_of(bytes, *shard(piece.file).file()) == piece.hash) return "";
+    return fmt::format(
+        "{} is damaged: the {} bytes of tensor \"{}\" in it do not give the hash in the manifest.",
+        in_folder(piece.file), bytes.size(), tensor);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+}
+
+std::vector<std::string> Checkpoint::damaged_files() const {
+  std::vector<std::string> damaged;
+  for (const auto& [name, file] : manifest_.files) {
+    const MappedFile mapped = MappedFile::open(in_folder(name), "the checkpoint's file");
+    if (hash_of(mapped.bytes(), mapped) != file.hash) {
+      damaged.push_back(fmt::format("{} is damaged: its {} bytes do not give the hash in the manifest.",
+                                    in_folder(name), mapped.size()));
+    }
+  }
+  return damaged;
+}
+
+void Checkpoint::verify(int part, int parts) const {
+  std::int64_t total = 0;
+  const std::vector<Span> spans = pieces_in_order(total);
+  const std::int64_t begin = total / parts * part;
+  const std::int64_t end = part + 1 == parts ? total + 1 : total / parts * (part + 1);
+  for (const Span& span : spans) {
+    if (span.begin < begin || span.begin >= end) continue;
+    const std::string damage = damage_of(*span.tensor, *span.piece);
+    if (!damage.empty()) throw UserError(damage);
+  }
+  if (part != 0) return;
+  if (const auto damaged = damaged_files(); !damaged.empty()) throw UserError(damaged.front());
+}
+
+std::vector<std::string> Checkpoint::damages() const {
+  std::vector<std::string> damages;
+  std::int64_t total = 0;
+  for (const Span& span : pieces_in_order(total)) {
+    const std::string damage = damage_of(*span.tensor, *span.piece);
+    // What is wrong with a file as a whole is said once.
+    if (!damage.empty() && std::find(damages.begin(), damages.end(), damage) == damages.end()) {
+      damages.push_back(damage);
+    }
+  }
+  if (damages.empty()) damages = wrong_sizes();
+  if (!damages.empty()) return damages;
+  return damaged_files();
 }
 
 }  // namespace meshtrain

@@ -1,78 +1,74 @@
-// Finding and reading checkpoints; manifest.h says what one is.
+// Reading checkpoints, whatever mesh wrote them; manifest.h says what one is.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <map>
+#include <memory>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/weight_source.h"
 #include "device/tensor.h"
 
 namespace meshtrain {
 
-struct CheckpointPlace {
-  std::int64_t step = 0;
-  std::string path;
-  friend bool operator==(const CheckpointPlace&, const CheckpointPlace&) = default;
-};
-
-// "step-00000100".
-std::string checkpoint_name(std::int64_t step);
-
-// Directories of the right name in `directory`, ascending by step: those with a manifest, or those without.
-// None when `directory` does not exist.
-std::vector<CheckpointPlace> committed_checkpoints(const std::string& directory);
-std::vector<CheckpointPlace> uncommitted_checkpoints(const std::string& directory);
-
-std::optional<CheckpointPlace> newest_checkpoint(const std::string& directory);
-
-// The checkpoint that a user means by `path`: itself, the newest in it, or the newest in path/checkpoints.
-// Throws UserError when there is none.
-std::string resolve_checkpoint(const std::string& path);
-
-// Where a tensor of a checkpoint goes: pieces of host memory for ranges of its elements, perhaps none.
-struct TensorDestination {
-  struct Piece {
-    std::int64_t first = 0;
-    std::int64_t count = 0;
-    void* data = nullptr;
-  };
-  std::string name;
-  DType dtype = DType::kF32;
-  Shape shape;
-  std::vector<Piece> pieces;
-};
-
-// Copies every tensor of the file. The file must have exactly the tensors asked for, of these types and
-// shapes; else UserError naming the first that differs, and nothing is copied.
-void read_tensors(const SafetensorsReader& file, std::span<const TensorDestination> tensors);
-
 enum class Verify : std::uint8_t {
-  kSizes,  // manifest and the files' sizes and headers
-  kBytes,  // and the hash of every byte
+  kManifest,  // alone
+  kSizes,     // the manifest and the files' sizes; each shard's header when it is first read
+  kBytes,     // and the hash of every byte
 };
 
-// A committed checkpoint, opened. What is missing or damaged is a UserError that names the file and the
-// newest earlier checkpoint that is whole, if any: nothing falls back to it by itself.
-class Checkpoint {
+// A committed checkpoint, opened. What is missing or damaged is a UserError that names the file; thrown by the
+// constructor, it also names the newest earlier checkpoint that is whole, if any. Used by one thread.
+class Checkpoint final : public WeightSource {
  public:
   explicit Checkpoint(const std::string& path, Verify verify = Verify::kBytes);
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const override { return path_; }
   std::int64_t step() const { return manifest_.step; }
   const nlohmann::json& state() const { return manifest_.state; }
   const Manifest& manifest() const { return manifest_; }
-  const SafetensorsReader& model() const { return *model_; }
-  const SafetensorsReader& optimizer() const { return *optimizer_; }
+  bool has(const std::string& tensor) const { return manifest_.contents.tensors.contains(tensor); }
+
+  // Any fp32 tensor, masters and optimizer state alike.
+  void read(const std::string& name, const Shape& whole, std::int64_t first,
+            std::span<float> to) const override;
+  // Elements of a tensor in its own dtype; it must be there and have them.
+  void read_bytes(const std::string& name, std::int64_t first, std::span<std::byte> to) const;
+  // Throws UserError naming the first tensor that the checkpoint has and `names` has not.
+  void check_has_no_others_than(const std::set<std::string>& names) const;
+  // Gives back the memory of what was read.
+  void let_go() const;
+
+  // Hashes every byte of part `part` of `parts` about equal ones, so that ranks can share the work. Throws
+  // UserError naming the first damaged tensor and its file.
+  void verify(int part = 0, int parts = 1) const;
+  // What is damaged, all of it.
+  std::vector<std::string> damages() const;
 
  private:
+  struct Span {  // a piece, and where it begins among all bytes of all tensors
+    const std::string* tensor;
+    const ManifestPiece* piece;
+    std::int64_t begin;
+  };
+  std::vector<Span> pieces_in_order(std::int64_t& total) const;
+  std::vector<std::string> wrong_sizes() const;
+  std::string damage_of(const std::string& tensor, const ManifestPiece& piece) const;
+  std::vector<std::string> damaged_files() const;
+  std::span<const std::byte> bytes_of(const std::string& tensor, const ManifestTensor& declared,
+                                      const ManifestPiece& piece) const;
+  const SafetensorsReader& shard(const std::string& file) const;
+  std::string in_folder(const std::string& file) const { return path_ + "/" + file; }
+
   std::string path_;
   Manifest manifest_;
-  std::optional<SafetensorsReader> model_;
-  std::optional<SafetensorsReader> optimizer_;
+  mutable std::map<std::string, std::unique_ptr<SafetensorsReader>> shards_;  // opened so far
 };
 
 }  // namespace meshtrain

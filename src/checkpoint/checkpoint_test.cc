@@ -21,7 +21,7 @@ void overwrite_byte(const std::string& file, std::int64_t position) {
 
 TEST_F(CheckpointTest, WritesAndReadsBack) {
   EXPECT_EQ(newest_checkpoint(dir_), std::nullopt);  // not even a directory
-  write_checkpoint(dir_, TinyRun(100).contents);
+  write(TinyRun(100));
   EXPECT_EQ(load_newest(), 100);
   EXPECT_EQ(path(100), dir_ + "/step-00000100");
   std::vector<std::string> files;
@@ -39,32 +39,32 @@ TEST_F(CheckpointTest, NamesOfSteps) {
     std::ofstream(dir_ + "/" + stray + "/manifest.json") << "{}";
   }
   EXPECT_EQ(newest_checkpoint(dir_), std::nullopt);
-  write_checkpoint(dir_, TinyRun(123456789012).contents);
-  write_checkpoint(dir_, TinyRun(7).contents);
+  write(TinyRun(123456789012));
+  write(TinyRun(7));
   EXPECT_EQ(load_newest(), 123456789012);  // by number, not by name
 }
 
 TEST_F(CheckpointTest, ADirectoryWithoutManifestIsInvisible) {
-  write_checkpoint(dir_, TinyRun(1).contents);
-  write_checkpoint(dir_, TinyRun(2).contents);
+  write(TinyRun(1));
+  write(TinyRun(2));
   fs::remove(path(2) + "/manifest.json");
   EXPECT_EQ(load_newest(), 1);
   expect_contains(message_of<UserError>([&] { Checkpoint{path(2)}; }), {path(2), "manifest.json"});
   // What is left of it is cleared when its step comes again.
   std::ofstream(path(2) + "/model.safetensors.old") << "stray";
-  write_checkpoint(dir_, TinyRun(2).contents);
+  write(TinyRun(2));
   EXPECT_EQ(load_newest(), 2);
   EXPECT_FALSE(fs::exists(path(2) + "/model.safetensors.old"));
 }
 
 TEST_F(CheckpointTest, ReplacesACommittedOneOfTheSameStep) {
-  write_checkpoint(dir_, TinyRun(1, 8).contents);
-  write_checkpoint(dir_, TinyRun(1, 64).contents);
+  write(TinyRun(1, 8));
+  write(TinyRun(1, 64));
   EXPECT_EQ(load_newest(64), 1);
 }
 
 TEST_F(CheckpointTest, KeepsTheNewest) {
-  for (std::int64_t step = 1; step <= 5; ++step) write_checkpoint(dir_, TinyRun(step).contents);
+  for (std::int64_t step = 1; step <= 5; ++step) write(TinyRun(step));
   fs::create_directories(path(3) + "9");   // a later attempt: left alone
   fs::remove(path(2) + "/manifest.json");  // an earlier one that was never committed
   prune_checkpoints(dir_, 0);
@@ -78,18 +78,19 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
 }
 
 TEST_F(CheckpointTest, SetsAsideWhatIsLaterThanTheResumedStep) {
-  for (const std::int64_t step : {10, 20, 30}) write_checkpoint(dir_, TinyRun(step).contents);
+  for (const std::int64_t step : {10, 20, 30}) write(TinyRun(step));
   EXPECT_EQ(set_aside_checkpoints_after(dir_, 10).size(), 2U);
   EXPECT_EQ(committed(), (std::vector<std::int64_t>{10}));
-  write_checkpoint(dir_, TinyRun(20).contents);
+  write(TinyRun(20));
   EXPECT_EQ(set_aside_checkpoints_after(dir_, 10), (std::vector<std::string>{path(20) + ".superseded-2"}));
   EXPECT_EQ(Checkpoint(path(20) + ".superseded").step(), 20);  // still there to be named
 }
 
 TEST_F(CheckpointTest, ResolvesWhatTheUserMeans) {
   const std::string checkpoints = dir_ + "/checkpoints";
-  write_checkpoint(checkpoints, TinyRun(1).contents);
-  write_checkpoint(checkpoints, TinyRun(2).contents);
+  for (const std::int64_t step : {1, 2}) {
+    write_checkpoint(checkpoints + "/" + checkpoint_name(step), TinyRun(step).contents);
+  }
   const std::string second = checkpoints + "/" + checkpoint_name(2);
   EXPECT_EQ(resolve_checkpoint(dir_), second);
   EXPECT_EQ(resolve_checkpoint(checkpoints), second);
@@ -100,14 +101,15 @@ TEST_F(CheckpointTest, ResolvesWhatTheUserMeans) {
 }
 
 TEST_F(CheckpointTest, DamageNamesTheFileAndTheNewestWholeOne) {
-  for (const std::int64_t step : {1, 2, 3}) write_checkpoint(dir_, TinyRun(step).contents);
+  for (const std::int64_t step : {1, 2, 3}) write(TinyRun(step));
   const auto message = [&] { return message_of<UserError>([&] { Checkpoint{path(3)}; }); };
-  const auto again = [&] { write_checkpoint(dir_, TinyRun(3).contents); };
+  const auto again = [&] { write(TinyRun(3)); };
 
   for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
     const std::string file = path(3) + "/" + name;
     overwrite_byte(file, static_cast<std::int64_t>(fs::file_size(file)) - 5);
-    expect_contains(message(), {file, "damaged", "hash", path(2)});
+    expect_contains(message(), {file, "damaged", "hash",
+                                std::string(name).starts_with("model") ? "\"bias\"" : "\"weight.m\"", path(2)});
     EXPECT_NO_THROW(Checkpoint(path(3), Verify::kSizes));
     again();
     fs::resize_file(file, fs::file_size(file) - 4);
@@ -144,54 +146,98 @@ TEST_F(CheckpointTest, DamageNamesTheFileAndTheNewestWholeOne) {
 }
 
 TEST_F(CheckpointTest, AnotherModelIsRefused) {
-  write_checkpoint(dir_, TinyRun(1).contents);
+  write(TinyRun(1));
   const Checkpoint checkpoint(path(1));
-  std::vector<float> memory(1000, 5.0F);
-  const auto message = [&](const std::vector<TensorDestination>& tensors) {
-    return message_of<UserError>([&] { read_tensors(checkpoint.model(), tensors); });
+  std::vector<float> memory(192, 5.0F);
+  const auto message = [&](const char* name, const Shape& shape) {
+    return message_of<UserError>([&] { checkpoint.read(name, shape, 0, memory); });
   };
-  const auto whole = [&](const char* name, const Shape& shape, DType dtype = DType::kF32) {
-    return TensorDestination{name, dtype, shape, {{0, shape.numel(), memory.data()}}};
-  };
-  const TensorDestination weight = whole("weight", {64, 3});
-  const TensorDestination bias = whole("bias", {3});
-  expect_contains(message({weight, whole("bias", {4})}),
-                  {"model.safetensors", "\"bias\" as [3]", "should be [4]", "another model"});
-  expect_contains(message({weight, whole("bias", {3, 1})}), {"[3]", "[3, 1]"});
-  expect_contains(message({weight, whole("bias", {3}, DType::kBF16)}), {"\"bias\" in F32", "BF16"});
-  expect_contains(message({weight, bias, whole("gain", {3})}), {"no tensor \"gain\" [3]"});
-  expect_contains(message({weight}), {"\"bias\" [3] that has no place"});
-  EXPECT_EQ(memory, std::vector<float>(1000, 5.0F));  // nothing was copied
+  expect_contains(message("bias", {4}), {path(1), "\"bias\" as [3]", "should be [4]", "another model"});
+  expect_contains(message("bias", {3, 1}), {"[3]", "[3, 1]"});
+  expect_contains(message("gain", {3}), {"no tensor \"gain\" [3]"});
+  expect_contains(message_of<UserError>([&] {
+                    checkpoint.check_has_no_others_than({"weight", "weight.m"});
+                  }),
+                  {"\"bias\" [3] that has no place"});
+  EXPECT_EQ(memory, std::vector<float>(192, 5.0F));                               // nothing was copied
+  EXPECT_THROW(checkpoint.read("weight", {64, 3}, 1, memory), std::logic_error);  // beyond its end
 }
 
-TEST_F(CheckpointTest, PiecesOfATensorGoToTheirPlaces) {
+TEST_F(CheckpointTest, AnyRangeOfATensorCanBeRead) {
   const TinyRun run(1);
-  write_checkpoint(dir_, run.contents);
+  write(run);
   const Checkpoint checkpoint(path(1));
-  // Columns 1 and 2 of rows 0, 1 and 63; nothing of the bias.
-  std::vector<float> columns(7, -1.0F);
-  TensorDestination weight = {"weight", DType::kF32, {64, 3}, {}};
-  for (const std::int64_t row : {0, 1, 63}) {
-    const auto place = static_cast<std::ptrdiff_t>(2 * weight.pieces.size());
-    weight.pieces.push_back({.first = 3 * row + 1, .count = 2, .data = columns.data() + place});
+  for (const std::int64_t first : {0, 1, 100, 191}) {
+    for (const std::int64_t count : {0, 1, 92, 192}) {
+      if (first + count > 192) continue;
+      std::vector<float> found(static_cast<std::size_t>(count));
+      checkpoint.read("weight", {64, 3}, first, found);
+      EXPECT_TRUE(std::equal(found.begin(), found.end(), run.weight.begin() + first)) << first << ' ' << count;
+    }
   }
-  const TensorDestination bias = {"bias", DType::kF32, {3}, {}};
-  read_tensors(checkpoint.model(), std::vector<TensorDestination>{weight, bias});
-  std::vector<float> expected;
-  for (const std::size_t element : {1, 2, 4, 5, 190, 191}) expected.push_back(run.weight[element]);
-  expected.push_back(-1.0F);  // nothing is written beyond the pieces
-  EXPECT_EQ(columns, expected);
-  weight.pieces.back().count = 3;
-  EXPECT_THROW(read_tensors(checkpoint.model(), std::vector<TensorDestination>{weight, bias}),
-               std::logic_error);
+}
+
+TEST_F(CheckpointTest, VerifiesInParts) {
+  write(TinyRun(1));
+  const std::string file = path(1) + "/optimizer.safetensors";
+  overwrite_byte(file, static_cast<std::int64_t>(fs::file_size(file)) - 5);
+  const Checkpoint checkpoint(path(1), Verify::kSizes);
+  for (const int parts : {1, 2, 3, 7}) {
+    int found = 0;
+    for (int part = 0; part < parts; ++part) {
+      try {
+        checkpoint.verify(part, parts);
+      } catch (const UserError& error) {
+        expect_contains(error.what(), {file, "weight.m", "hash"});
+        ++found;
+      }
+    }
+    EXPECT_EQ(found, 1) << parts;
+  }
+  EXPECT_EQ(checkpoint.damages().size(), 1U);
 }
 
 TEST_F(CheckpointTest, AManifestCannotLeadElsewhere) {
-  write_checkpoint(dir_, TinyRun(1).contents);
-  Manifest manifest = read_manifest(path(1) + "/manifest.json");
-  manifest.files["../x"] = manifest.files["model.safetensors"];
-  std::ofstream(path(1) + "/manifest.json") << to_text(manifest);
-  expect_contains(message_of<UserError>([&] { Checkpoint{path(1)}; }), {"../x"});
+  write(TinyRun(1));
+  const std::string file = path(1) + "/manifest.json";
+  const Manifest whole = read_manifest(file);
+  for (const char* name : {"../x", "/etc/passwd", "a/../../x", "", "./x"}) {
+    Manifest manifest = whole;
+    manifest.files[name] = {};
+    std::ofstream(file) << to_text(manifest);
+    expect_contains(message_of<UserError>([&] { Checkpoint{path(1)}; }),
+                    {name, "not a file of the checkpoint"});
+  }
+}
+
+TEST_F(CheckpointTest, PiecesMustBePossibleAndCoverTheirTensor) {
+  write(TinyRun(1));
+  const std::string file = path(1) + "/manifest.json";
+  const Manifest whole = read_manifest(file);
+  const auto message = [&](const std::function<void(ManifestTensor&)>& change) {
+    Manifest manifest = whole;
+    change(manifest.contents.tensors.at("weight"));
+    std::ofstream(file) << to_text(manifest);
+    return message_of<UserError>([&] { Checkpoint{path(1)}; });
+  };
+  const auto with_range = [&](const PieceRange& range) {
+    return message([&](ManifestTensor& tensor) { tensor.pieces[0].range = range; });
+  };
+  expect_contains(with_range({.dim = 0, .begin = 0, .end = 64, .first = 0, .count = 191}),
+                  {"191 elements of 192"});
+  expect_contains(with_range({.dim = 0, .begin = 0, .end = 65, .first = 0, .count = 192}), {"beyond it"});
+  expect_contains(with_range({.dim = 2, .begin = 0, .end = 64, .first = 0, .count = 192}), {"damaged"});
+  expect_contains(with_range({.dim = 0, .begin = -1, .end = 63, .first = 0, .count = 192}), {"beyond it"});
+  expect_contains(with_range({.dim = 0, .begin = 0, .end = 64, .first = 1, .count = 192}), {"beyond it"});
+  expect_contains(with_range({.dim = 0, .begin = 0, .end = 64, .first = -1, .count = 192}), {"beyond it"});
+  expect_contains(message([](ManifestTensor& t) { t.pieces[0].file = "other"; }), {"does not list other"});
+  expect_contains(message([](ManifestTensor& t) { t.pieces.push_back(t.pieces[0]); }), {"384 elements of 192"});
+  // The right number of elements, but some of them twice.
+  const std::string twice = message([](ManifestTensor& t) {
+    t.pieces[0].range.count = 96;
+    t.pieces.push_back(t.pieces[0]);
+  });
+  expect_contains(twice, {"weight"});
 }
 
 }  // namespace

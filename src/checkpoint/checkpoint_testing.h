@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_writer.h"
 
 namespace meshtrain {
@@ -30,17 +31,17 @@ struct TinyRun {
     bias.assign(3, static_cast<float>(step));
     m.assign(m.size(), -static_cast<float>(step));
     contents.step = step;
-    contents.model = {{"weight", DType::kF32, {width, 3}, weight.data()},
-                      {"bias", DType::kF32, {3}, bias.data()}};
-    contents.optimizer = {{"weight.m", DType::kF32, {width, 3}, m.data()}};
+    contents.model = {whole("weight", {width, 3}, weight), whole("bias", {3}, bias)};
+    contents.optimizer = {whole("weight.m", {width, 3}, m)};
     contents.state = {{"position", step * 32}, {"loss_scale", 65536.0}};
   }
-  std::vector<TensorDestination> model() {
-    return {destination("weight", {width, 3}, weight), destination("bias", {3}, bias)};
+  static SavedPiece whole(std::string name, const Shape& shape, const std::vector<float>& values) {
+    return {.name = std::move(name), .shape = shape, .range = whole_range(shape), .data = values.data()};
   }
-  std::vector<TensorDestination> optimizer() { return {destination("weight.m", {width, 3}, m)}; }
-  static TensorDestination destination(std::string name, const Shape& shape, std::vector<float>& to) {
-    return {std::move(name), DType::kF32, shape, {{0, shape.numel(), to.data()}}};
+  void read(const Checkpoint& checkpoint) {
+    checkpoint.read("weight", {width, 3}, 0, weight);
+    checkpoint.read("bias", {3}, 0, bias);
+    checkpoint.read("weight.m", {width, 3}, 0, m);
   }
 
   std::int64_t width;
@@ -60,6 +61,22 @@ class CheckpointTest : public testing::Test {
   }
   ~CheckpointTest() override { fs::remove_all(dir_); }
 
+  void write(const TinyRun& run, const WriteHook& hook = {}) const {
+    write_checkpoint(path(run.contents.step), run.contents, nullptr, hook);
+  }
+  // Of a run of one rank.
+  CheckpointWriter::Options writer_options(std::int64_t keep, WriteHook hook = {}) const {
+    fs::create_directories(dir_);
+    return {.directory = dir_, .keep = keep, .async = false, .copy = {}, .hook = std::move(hook)};
+  }
+  CheckpointWriter::Options async_options(std::int64_t keep, std::vector<std::byte>& copy,
+                                          WriteHook hook = {}) const {
+    CheckpointWriter::Options options = writer_options(keep, std::move(hook));
+    options.async = true;
+    options.copy = copy;
+    return options;
+  }
+
   std::string path(std::int64_t step) const { return dir_ + "/" + checkpoint_name(step); }
 
   std::vector<std::int64_t> committed() const {
@@ -74,8 +91,7 @@ class CheckpointTest : public testing::Test {
     if (!newest) return -1;
     const Checkpoint checkpoint(newest->path);
     TinyRun loaded(0, width);
-    read_tensors(checkpoint.model(), loaded.model());
-    read_tensors(checkpoint.optimizer(), loaded.optimizer());
+    loaded.read(checkpoint);
     const TinyRun expected(newest->step, width);
     EXPECT_EQ(loaded.weight, expected.weight);
     EXPECT_EQ(loaded.bias, expected.bias);

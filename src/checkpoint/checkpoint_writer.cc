@@ -1,80 +1,98 @@
 #include "checkpoint/checkpoint_writer.h"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/checkpoint.h"
+#include "base/mapped_file.h"
+#include "base/stopwatch.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/xxh3.h"
+#include "comm/agreement.h"
 
 namespace meshtrain {
 namespace {
 
 namespace fs = std::filesystem;
 
-void report(const WriteHook& hook, std::string_view step, const fs::path& path) {
-  if (hook) hook(fmt::format("{} {}", step, path.string()));
+// Bytes that are hashed and written while they are in the cache.
+constexpr std::size_t kChunk = std::size_t{1} << 20U;
+
+// The names that Hugging Face gives to the files of a model.
+std::string shard_name(std::string_view kind, int rank, int ranks) {
+  return ranks == 1 ? fmt::format("{}.safetensors", kind)
+                    : fmt::format("{}-{:05}-of-{:05}.safetensors", kind, rank + 1, ranks);
 }
 
-ManifestFile write_tensors(const std::string& path, std::span<const NamedTensor> tensors,
-                           const WriteHook& hook) {
+// A part of a slice has no shape of its own: it is stored flat.
+Shape stored_shape(const SavedPiece& piece) {
+  return is_whole_slice(piece.range, piece.shape) ? slice_shape(piece.range, piece.shape)
+                                                  : Shape{piece.range.count};
+}
+
+// Writes one rank's pieces into a file, in order, and adds them to `part`.
+void write_shard(const fs::path& folder, const std::string& name, std::span<const SavedPiece> pieces,
+                 ManifestPart& part, const WriteHook& hook) {
+  if (pieces.empty()) return;
   std::vector<SafetensorsDecl> decls;
-  for (const NamedTensor& tensor : tensors) decls.push_back({tensor.name, tensor.dtype, tensor.shape});
-  SafetensorsWriter writer(path, decls, {{"format", "pt"}}, hook);
-  for (const NamedTensor& tensor : tensors) writer.append(tensor.get());
+  for (const SavedPiece& piece : pieces) decls.push_back({piece.name, piece.dtype, stored_shape(piece)});
+  SafetensorsWriter writer((folder / name).string(), decls, {{"format", "pt"}}, hook);
+  for (const SavedPiece& piece : pieces) {
+    Xxh3 hash;
+    for (std::span<const std::byte> rest = piece.get(); !rest.empty();) {
+      const std::span<const std::byte> chunk = rest.first(std::min(rest.size(), kChunk));
+      hash.update(chunk);
+      writer.append(chunk);
+      rest = rest.subspan(chunk.size());
+    }
+    ManifestTensor& tensor = part.tensors[piece.name];
+    tensor.dtype = piece.dtype;
+    tensor.shape = piece.shape;
+    tensor.pieces.push_back({.file = name, .range = piece.range, .hash = hash.digest()});
+  }
   writer.finish();
-  return {writer.size(), writer.hash()};
+  part.shards[name] = {writer.size(), writer.header_hash()};
 }
 
-void create_directory_or_throw(const fs::path& path) {
+ManifestFile copy_file(const fs::path& folder, const SavedFile& file, const WriteHook& hook) {
+  const fs::path to = folder / file.path;
+  const MappedFile from = MappedFile::open(file.from, "the file");
   std::error_code error;
+  fs::create_directories(to.parent_path(), error);
+  if (error) throw_run_error("cannot create {}: {}.", to.parent_path().string(), error.message());
+  FileWriter writer(to.string(), hook);
+  writer.write(from.bytes());
+  writer.sync_and_close();
+  if (to.parent_path() != folder) sync_directory(to.parent_path().string(), hook);
+  return {from.bytes().size(), hash_of(from.bytes())};
+}
+
+void make_folder(const fs::path& path, const WriteHook& hook) {
+  std::error_code error;
+  if (fs::exists(path, error)) remove_checkpoint(path.string(), hook);
   fs::create_directories(path, error);
   if (error) throw_run_error("cannot create the directory {}: {}.", path.string(), error.message());
+  report(hook, "create", path.string());
+  sync_directory(fs::absolute(path).parent_path().string(), hook);
 }
 
-// Manifest first and for certain, so that no half of a checkpoint passes for a whole one.
-void remove_checkpoint(const fs::path& path, const WriteHook& hook) {
-  std::error_code error;
-  if (fs::remove(path / kManifestName, error)) {
-    report(hook, "uncommit", path);
-    sync_directory(path.string(), hook);
-  }
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    fs::remove_all(entry->path(), ignored);
-    report(hook, "remove", entry->path());
-  }
-  fs::remove_all(path, error);
-  if (error) throw_run_error("cannot remove {}: {}.", path.string(), error.message());
-  report(hook, "remove", path);
-}
-
-void write_and_commit(const std::string& directory, const fs::path& path, const CheckpointContents& contents,
-                      const WriteHook& hook) {
-  std::error_code ignored;
-  if (fs::exists(path, ignored)) remove_checkpoint(path, hook);
-  create_directory_or_throw(path);
-  report(hook, "create", path);
-  sync_directory(directory, hook);
-
-  const auto at = [&](std::string_view name) { return (path / name).string(); };
-  Manifest manifest{.step = contents.step, .files = {}, .state = contents.state};
-  manifest.files[std::string(kModelFile)] = write_tensors(at(kModelFile), contents.model, hook);
-  manifest.files[std::string(kOptimizerFile)] = write_tensors(at(kOptimizerFile), contents.optimizer, hook);
-
-  const std::string partial = at(kManifestName) + ".tmp";
+void commit(const fs::path& path, const Manifest& manifest, const WriteHook& hook) {
+  const std::string name = (path / kManifestName).string();
+  const std::string partial = name + ".tmp";
   FileWriter file(partial, hook);
   file.write(to_text(manifest));
   file.sync_and_close();
   sync_directory(path.string(), hook);  // the data files' names, before the name that vouches for them
-  rename_and_sync(path.string(), partial, at(kManifestName), hook);
+  rename_and_sync(path.string(), partial, name, hook);
 }
 
 std::string names_of_committed(const std::string& directory) {
@@ -85,102 +103,158 @@ std::string names_of_committed(const std::string& directory) {
   return fmt::format("The earlier checkpoints in {} are intact: {}.", directory, fmt::join(names, ", "));
 }
 
-std::int64_t total_bytes(const CheckpointContents& contents) {
-  std::int64_t total = 0;
-  for (const auto* tensors : {&contents.model, &contents.optimizer}) {
-    for (const NamedTensor& tensor : *tensors) total += tensor.bytes();
-  }
-  return total;
-}
+// One checkpoint on its way to the disk, as one rank sees it.
+class Writing {
+ public:
+  Writing(const std::string& path, const CheckpointContents& contents, Communicator* ranks,
+          const WriteHook& hook)
+      : path_(path), contents_(contents), ranks_(ranks), hook_(hook) {}
 
-// Copies the tensors' bytes into `storage` and returns the same contents pointing there.
-CheckpointContents copied(const CheckpointContents& contents, std::vector<std::byte>& storage) {
-  CheckpointContents copy = contents;
-  storage.resize(static_cast<std::size_t>(total_bytes(contents)));
-  std::byte* next = storage.data();
-  for (auto* tensors : {&copy.model, &copy.optimizer}) {
-    for (NamedTensor& tensor : *tensors) {
-      const std::span<const std::byte> bytes = tensor.get();
-      if (!bytes.empty()) std::memcpy(next, bytes.data(), bytes.size());
-      tensor.data = next;
-      tensor.fetch = {};
-      next += bytes.size();
+  void run() {
+    agree(leads() ? failure_of([&] { make_folder(path_, hook_); }) : "");
+    ManifestPart part;
+    const std::string failure = failure_of([&] { write_own(part); });
+    const std::vector<std::string> answers = gather(failure, part);
+    agree(leads() ? failure_of([&] { finish(answers, std::move(part)); }) : "");
+  }
+
+ private:
+  bool leads() const { return rank() == 0; }
+  int rank() const { return ranks_ == nullptr ? 0 : ranks_->rank(); }
+  int size() const { return ranks_ == nullptr ? 1 : ranks_->size(); }
+
+  // What went wrong with the disk, or "".
+  template <class Action>
+  std::string failure_of(const Action& action) const {
+    try {
+      action();
+      return "";
+    } catch (const CommError&) {
+      throw;
+    } catch (const RunError& error) {
+      return error.what();
+    } catch (const UserError& error) {
+      return error.what();
     }
   }
-  return copy;
+
+  void write_own(ManifestPart& part) {
+    write_shard(path_, shard_name("model", rank(), size()), contents_.model, part, hook_);
+    write_shard(path_, shard_name("optimizer", rank(), size()), contents_.optimizer, part, hook_);
+    if (!leads()) sync_directory(path_.string(), hook_);
+  }
+
+  // Each rank's failure or what it wrote, for rank 0.
+  std::vector<std::string> gather(const std::string& failure, const ManifestPart& part) {
+    if (size() == 1) return {nlohmann::json{{"failure", failure}}.dump()};
+    nlohmann::json answer = leads() ? nlohmann::json::object() : to_json(part);
+    answer["failure"] = failure;
+    return texts_at_first(*ranks_, answer.dump());
+  }
+
+  void finish(const std::vector<std::string>& answers, ManifestPart&& own) {
+    Manifest manifest{
+        .step = contents_.step, .contents = std::move(own), .files = {}, .state = contents_.state};
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      const nlohmann::json answer = nlohmann::json::parse(answers[i]);
+      const auto failure = answer.at("failure").get<std::string>();
+      if (!failure.empty()) throw_run_error("{}{}", i == 0 ? "" : fmt::format("rank {}: ", i), failure);
+      if (i > 0) merge(manifest.contents, part_from_json(answer, path_.string()));
+    }
+    for (const SavedFile& file : contents_.files) manifest.files[file.path] = copy_file(path_, file, hook_);
+    commit(path_, manifest, hook_);
+  }
+
+  // Throws on every rank where rank 0 has a failure, after what was written has been removed.
+  void agree(std::string failure) {
+    if (leads() && !failure.empty()) failure = clean_up(failure);
+    if (size() > 1) failure = text_of_first(*ranks_, failure);
+    if (!failure.empty()) throw RunError(failure);
+  }
+
+  std::string clean_up(const std::string& failure) const {
+    std::error_code error;
+    fs::remove(path_ / kManifestName, error);
+    fs::remove_all(path_, error);
+    return fmt::format("writing the checkpoint of step {} to {} failed: {} What was written of it {}. {}",
+                       contents_.step, path_.string(), failure,
+                       error ? "could not be removed and does not count" : "has been removed",
+                       names_of_committed(fs::absolute(path_).parent_path().string()));
+  }
+
+  const fs::path path_;
+  const CheckpointContents& contents_;
+  Communicator* ranks_;
+  const WriteHook& hook_;
+};
+
+// Copies the pieces' bytes into `storage` and points them there.
+void move_to(CheckpointContents& contents, std::span<std::byte> storage) {
+  for (auto* pieces : {&contents.model, &contents.optimizer}) {
+    for (SavedPiece& piece : *pieces) {
+      const std::span<const std::byte> bytes = piece.get();
+      check(bytes.size() <= storage.size(), "more to save than there is memory planned for");
+      if (!bytes.empty()) std::memcpy(storage.data(), bytes.data(), bytes.size());
+      piece.data = storage.data();
+      piece.fetch = {};
+      storage = storage.subspan(bytes.size());
+    }
+  }
 }
 
 }  // namespace
 
-void write_checkpoint(const std::string& directory, const CheckpointContents& contents, const WriteHook& hook) {
+std::int64_t CheckpointContents::bytes() const {
+  std::int64_t total = 0;
+  for (const auto* pieces : {&model, &optimizer}) {
+    for (const SavedPiece& piece : *pieces) total += piece.bytes();
+  }
+  return total;
+}
+
+void write_checkpoint(const std::string& path, const CheckpointContents& contents, Communicator* ranks,
+                      const WriteHook& hook) {
   check(contents.step >= 0, "a checkpoint of a negative step");
-  const fs::path path = fs::path(directory) / checkpoint_name(contents.step);
-  try {
-    create_directory_or_throw(directory);
-    write_and_commit(directory, path, contents, hook);
-  } catch (const RunError& error) {
-    std::error_code ignored;
-    fs::remove(path / kManifestName, ignored);
-    fs::remove_all(path, ignored);
-    throw_run_error(
-        "writing the checkpoint of step {}, {} bytes, failed: {} What was written of it has been removed. {}",
-        contents.step, total_bytes(contents), error.what(), names_of_committed(directory));
-  }
+  Writing(path, contents, ranks, hook).run();
 }
 
-void prune_checkpoints(const std::string& directory, std::int64_t keep, const WriteHook& hook) {
-  const std::vector<CheckpointPlace> committed = committed_checkpoints(directory);
-  if (committed.empty()) return;
-  for (const CheckpointPlace& place : uncommitted_checkpoints(directory)) {
-    if (place.step < committed.back().step) remove_checkpoint(place.path, hook);
-  }
-  if (keep <= 0) return;
-  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < committed.size(); ++i) {
-    remove_checkpoint(committed[i].path, hook);
-  }
-}
+CheckpointWriter::CheckpointWriter(Options options, Communicator* ranks)
+    : options_(std::move(options)), ranks_(ranks) {}
 
-std::vector<std::string> set_aside_checkpoints_after(const std::string& directory, std::int64_t step) {
-  std::vector<std::string> moved;
-  std::vector<CheckpointPlace> places = committed_checkpoints(directory);
-  // The newest first: at any moment the newest of those left is a checkpoint of the same run.
-  for (auto place = places.rbegin(); place != places.rend() && place->step > step; ++place) {
-    std::string target = place->path + ".superseded";
-    std::error_code ignored;
-    for (int n = 2; fs::exists(target, ignored); ++n) target = fmt::format("{}.superseded-{}", place->path, n);
-    rename_and_sync(directory, place->path, target);
-    moved.push_back(target);
-  }
-  return moved;
-}
-
-CheckpointWriter::CheckpointWriter(std::string directory, std::int64_t keep, bool async, WriteHook hook)
-    : directory_(std::move(directory)), keep_(keep), async_(async), hook_(std::move(hook)) {
-  std::error_code error;
-  fs::create_directories(directory_, error);
-  if (error) throw_user_error("cannot create checkpoint.dir = \"{}\": {}.", directory_, error.message());
-  if (access(directory_.c_str(), W_OK | X_OK) != 0) {
-    throw_user_error("cannot write to checkpoint.dir = \"{}\": {}.", directory_, std::strerror(errno));
-  }
-}
-
-void CheckpointWriter::write(const CheckpointContents& contents) {
+void CheckpointWriter::write(CheckpointContents contents) {
   flush();
-  if (!async_) {
-    write_and_prune(contents);
+  if (!options_.async) {
+    const CheckpointStats written = write_and_prune(contents);
+    stats_ = {stats_.saves + 1, written.bytes, stats_.write_seconds + written.write_seconds};
     return;
   }
-  in_flight_ =
-      std::async(std::launch::async, [this, copy = copied(contents, storage_)] { write_and_prune(copy); });
+  report(options_.hook, "copy", options_.directory + "/" + checkpoint_name(contents.step));
+  move_to(contents, options_.copy);
+  in_flight_ = std::async(std::launch::async,
+                          [this, contents = std::move(contents)] { return write_and_prune(contents); });
+}
+
+void CheckpointWriter::check_in_flight() {
+  if (in_flight_.valid() && in_flight_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) flush();
 }
 
 void CheckpointWriter::flush() {
-  if (in_flight_.valid()) in_flight_.get();
+  if (!in_flight_.valid()) return;
+  const CheckpointStats written = in_flight_.get();
+  stats_ = {stats_.saves + 1, written.bytes, stats_.write_seconds + written.write_seconds};
 }
 
-void CheckpointWriter::write_and_prune(const CheckpointContents& contents) const {
-  write_checkpoint(directory_, contents, hook_);
-  prune_checkpoints(directory_, keep_, hook_);
+CheckpointStats CheckpointWriter::write_and_prune(const CheckpointContents& contents) const {
+  const Stopwatch watch;
+  const std::string path = (fs::path(options_.directory) / checkpoint_name(contents.step)).string();
+  write_checkpoint(path, contents, ranks_, options_.hook);
+  const double seconds = watch.seconds();
+  std::int64_t bytes = contents.bytes();
+  if (ranks_ != nullptr) bytes = sum_of_ranks(*ranks_, bytes, Traffic::kOther);
+  if (ranks_ == nullptr || ranks_->rank() == 0) {
+    prune_checkpoints(options_.directory, options_.keep, options_.hook);
+  }
+  return {.saves = 1, .bytes = bytes, .write_seconds = seconds};
 }
 
 }  // namespace meshtrain

@@ -21,14 +21,14 @@ TEST_F(CheckpointTest, AKillAfterAnyStepLosesNothingCommitted) {
   int kills = 0;
   for (int at = 0;; ++at) {
     fs::remove_all(dir_);
-    write_checkpoint(dir_, TinyRun(1).contents);
+    write(TinyRun(1));
     int count = 0;
     bool renamed = false;
     const int status = in_child([&] {
       const WriteHook hook = [&](const std::string&) {
         if (count++ == at) raise(SIGKILL);
       };
-      write_checkpoint(dir_, second.contents, hook);
+      write(second, hook);
       prune_checkpoints(dir_, 1, hook);
     });
     if (status == 0) break;
@@ -37,7 +37,7 @@ TEST_F(CheckpointTest, AKillAfterAnyStepLosesNothingCommitted) {
     renamed = fs::exists(path(2) + "/manifest.json");
     EXPECT_EQ(load_newest(), renamed ? 2 : 1);
     // The next run takes up from there.
-    CheckpointWriter writer(dir_, 1, /*async=*/false);
+    CheckpointWriter writer(writer_options(1), nullptr);
     writer.write(second.contents);
     EXPECT_EQ(load_newest(), 2);
     EXPECT_EQ(committed(), (std::vector<std::int64_t>{2}));
@@ -53,7 +53,8 @@ TEST_F(CheckpointTest, AKillAtAnyMomentLosesNothingCommitted) {
   for (int round = 0; round < 25; ++round) {
     const pid_t child = fork();
     if (child == 0) {
-      CheckpointWriter writer(dir_, 2, round % 2 == 1);
+      std::vector<std::byte> copy(3 << 20);
+      CheckpointWriter writer(round % 2 == 1 ? async_options(2, copy) : writer_options(2), nullptr);
       for (std::int64_t step = last + 1;; ++step) writer.write(TinyRun(step, kWidth).contents);
     }
     std::this_thread::sleep_for(std::chrono::microseconds(3000 + 1777 * round));
@@ -69,13 +70,13 @@ TEST_F(CheckpointTest, AKillAtAnyMomentLosesNothingCommitted) {
 }
 
 TEST_F(CheckpointTest, AFailureAtAnyStepIsCleanedUpAndReported) {
-  write_checkpoint(dir_, TinyRun(1).contents);
+  write(TinyRun(1));
   int failures = 0;
   for (int at = 0;; ++at) {
     int count = 0;
     bool failed = false;
     try {
-      write_checkpoint(dir_, TinyRun(2).contents, [&](const std::string& step) {
+      write(TinyRun(2), [&](const std::string& step) {
         if (count++ == at) throw_run_error("cannot {}: No space left on device.", step);
       });
     } catch (const RunError& error) {
@@ -93,14 +94,14 @@ TEST_F(CheckpointTest, AFailureAtAnyStepIsCleanedUpAndReported) {
 
 TEST_F(CheckpointTest, AFullDiskIsARunErrorThatNamesWhatIsLeft) {
   constexpr std::int64_t kWidth = 100000;  // 1.2 MB of weights
-  write_checkpoint(dir_, TinyRun(1, kWidth).contents);
+  write(TinyRun(1, kWidth));
   for (const rlim_t limit : {rlim_t{0}, rlim_t{100}, rlim_t{500'000}, rlim_t{1'200'100}}) {
     const int status = in_child([&] {
       signal(SIGXFSZ, SIG_IGN);
       const rlimit most = {limit, limit};
       setrlimit(RLIMIT_FSIZE, &most);
       try {
-        write_checkpoint(dir_, TinyRun(2, kWidth).contents);
+        write(TinyRun(2, kWidth));
       } catch (const RunError& error) {
         const std::string message = error.what();
         const bool good = message.find("File too large") != std::string::npos &&
@@ -115,8 +116,8 @@ TEST_F(CheckpointTest, AFullDiskIsARunErrorThatNamesWhatIsLeft) {
 }
 
 TEST_F(CheckpointTest, TheFirstCheckpointThatFailsSaysThatThereIsNone) {
-  const std::string message = message_of<RunError>(
-      [&] { write_checkpoint(dir_, TinyRun(1).contents, [](const std::string&) { throw_run_error("no."); }); });
+  const std::string message =
+      message_of<RunError>([&] { write(TinyRun(1), [](const std::string&) { throw_run_error("no."); }); });
   expect_contains(message, {"There is no earlier checkpoint", dir_});
 }
 
@@ -131,19 +132,25 @@ TEST(FileWriter, DeviceFull) {
 TEST_F(CheckpointTest, WriterKeepsAndPrunes) {
   for (const bool async : {false, true}) {
     fs::remove_all(dir_);
-    CheckpointWriter writer(dir_ + "/a/b", 2, async);  // creates its directory
+    std::vector<std::byte> copy(4096);
+    CheckpointWriter writer(async ? async_options(2, copy) : writer_options(2), nullptr);
     for (std::int64_t step = 1; step <= 4; ++step) writer.write(TinyRun(step).contents);
     writer.flush();
-    std::vector<std::int64_t> steps;
-    for (const auto& place : committed_checkpoints(dir_ + "/a/b")) steps.push_back(place.step);
-    EXPECT_EQ(steps, (std::vector<std::int64_t>{3, 4}));
+    EXPECT_EQ(committed(), (std::vector<std::int64_t>{3, 4}));
+    EXPECT_EQ(writer.stats().saves, 4);
+    EXPECT_EQ(writer.stats().bytes, TinyRun(4).contents.bytes());
   }
 }
 
 TEST_F(CheckpointTest, AsyncWriterTakesACopy) {
   std::promise<void> go;
   std::shared_future<void> gate = go.get_future().share();
-  CheckpointWriter writer(dir_, 0, /*async=*/true, [gate](const std::string&) { gate.wait(); });
+  std::vector<std::byte> copy(4096);
+  CheckpointWriter writer(async_options(0, copy,
+                                        [gate](const std::string& step) {
+                                          if (!step.starts_with("copy")) gate.wait();
+                                        }),
+                          nullptr);
   {
     TinyRun run(5);
     writer.write(run.contents);  // returns although nothing can be written yet
@@ -157,9 +164,14 @@ TEST_F(CheckpointTest, AsyncWriterTakesACopy) {
 
 TEST_F(CheckpointTest, AsyncErrorsSurfaceAtTheNextCall) {
   bool fail = true;
-  CheckpointWriter writer(dir_, 0, /*async=*/true, [&fail](const std::string& step) {
-    if (fail) throw_run_error("cannot {}: No space left on device.", step);
-  });
+  std::vector<std::byte> copy(4096);
+  CheckpointWriter writer(async_options(0, copy,
+                                        [&fail](const std::string& step) {
+                                          if (fail && !step.starts_with("copy")) {
+                                            throw_run_error("cannot {}: No space left on device.", step);
+                                          }
+                                        }),
+                          nullptr);
   writer.write(TinyRun(1).contents);
   expect_contains(message_of<RunError>([&] { writer.flush(); }), {"No space left"});
   writer.write(TinyRun(1).contents);
@@ -173,12 +185,12 @@ TEST_F(CheckpointTest, AsyncErrorsSurfaceAtTheNextCall) {
   // Destroyed while writing: waits.
 }
 
-TEST_F(CheckpointTest, WriterRefusesAPlaceItCannotWriteTo) {
+TEST_F(CheckpointTest, APlaceThatCannotBeWrittenToIsRefused) {
   fs::create_directories(dir_);
   std::ofstream(dir_ + "/file") << "x";
-  expect_contains(message_of<UserError>([&] { CheckpointWriter(dir_ + "/file", 1, false); }),
+  expect_contains(message_of<UserError>([&] { prepare_checkpoint_directory(dir_ + "/file"); }),
                   {"checkpoint.dir", dir_ + "/file"});
-  EXPECT_THROW(CheckpointWriter("/proc/nowhere", 1, false), UserError);
+  EXPECT_THROW(prepare_checkpoint_directory("/proc/nowhere"), UserError);
 }
 
 }  // namespace

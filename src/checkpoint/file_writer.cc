@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,29 +19,16 @@ namespace {
   throw_run_error("cannot {} {}: {}.", what, path, std::strerror(error));
 }
 
-void report(const WriteHook& hook, std::string_view step, const std::string& path) {
-  if (hook) hook(fmt::format("{} {}", step, path));
-}
-
-std::string hexadecimal(XXH64_hash_t hash) {
-  return fmt::format("{:016x}", hash);
-}
+// Bytes after which the system is told to begin writing to the disk.
+constexpr std::uint64_t kStartEvery = std::uint64_t{32} << 20U;
 
 }  // namespace
 
-struct FileWriter::Hash {
-  Hash() : state(XXH3_createState()) {
-    if (state == nullptr) throw std::bad_alloc();
-    XXH3_64bits_reset(state);
-  }
-  ~Hash() { XXH3_freeState(state); }
-  Hash(const Hash&) = delete;
-  Hash& operator=(const Hash&) = delete;
-  XXH3_state_t* state;
-};
+void report(const WriteHook& hook, std::string_view step, std::string_view path) {
+  if (hook) hook(fmt::format("{} {}", step, path));
+}
 
-FileWriter::FileWriter(const std::string& path, WriteHook hook)
-    : path_(path), hook_(std::move(hook)), hash_(std::make_unique<Hash>()) {
+FileWriter::FileWriter(const std::string& path, WriteHook hook) : path_(path), hook_(std::move(hook)) {
   descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw_failed("create", path, errno);
   try {
@@ -57,9 +43,17 @@ FileWriter::~FileWriter() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
+void FileWriter::reserve(std::uint64_t bytes) {
+  while (fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes)) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == ENODEV) return;
+    throw_failed("write", path_, errno);
+  }
+}
+
 void FileWriter::write(std::span<const std::byte> bytes) {
   check(descriptor_ >= 0, "write to a closed file");
-  // Pieces, so that each is hashed while it is in the cache, and a kill or a hook can come between them.
+  // Pieces, so that a kill or a hook can come between them.
   constexpr std::size_t kPiece = std::size_t{4} << 20U;
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min(kPiece, bytes.size()));
@@ -68,8 +62,13 @@ void FileWriter::write(std::span<const std::byte> bytes) {
     if (written < 0) throw_failed("write", path_, errno);
     if (written == 0) throw_failed("write", path_, ENOSPC);
     const auto done = static_cast<std::size_t>(written);
-    XXH3_64bits_update(hash_->state, piece.data(), done);
     size_ += done;
+    if (size_ - started_ >= kStartEvery) {
+      // Only a hint: the disk works while more is written.
+      sync_file_range(descriptor_, static_cast<off_t>(started_), static_cast<off_t>(size_ - started_),
+                      SYNC_FILE_RANGE_WRITE);
+      started_ = size_;
+    }
     bytes = bytes.subspan(done);
     report(hook_, "write", path_);
   }
@@ -81,32 +80,11 @@ void FileWriter::write(std::string_view text) {
 
 void FileWriter::sync_and_close() {
   check(descriptor_ >= 0, "sync of a closed file");
+  report(hook_, "before sync", path_);
   if (fsync(descriptor_) != 0) throw_failed("sync", path_, errno);
   // Some network file systems report a full disk only here.
   if (close(std::exchange(descriptor_, -1)) != 0) throw_failed("close", path_, errno);
   report(hook_, "sync", path_);
-}
-
-std::string FileWriter::hash() const {
-  return hexadecimal(XXH3_64bits_digest(hash_->state));
-}
-
-std::string hash_of(std::span<const std::byte> bytes) {
-  return hexadecimal(XXH3_64bits(bytes.data(), bytes.size()));
-}
-
-std::string hash_of(const MappedFile& file) {
-  constexpr std::size_t kPiece = std::size_t{16} << 20U;
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
-  if (state == nullptr) throw std::bad_alloc();
-  XXH3_64bits_reset(state.get());
-  for (std::span<const std::byte> rest = file.bytes(); !rest.empty();) {
-    const std::span<const std::byte> piece = rest.first(std::min(rest.size(), kPiece));
-    XXH3_64bits_update(state.get(), piece.data(), piece.size());
-    file.let_go();
-    rest = rest.subspan(piece.size());
-  }
-  return hexadecimal(XXH3_64bits_digest(state.get()));
 }
 
 void sync_directory(const std::string& directory, const WriteHook& hook) {
@@ -121,6 +99,7 @@ void sync_directory(const std::string& directory, const WriteHook& hook) {
 
 void rename_and_sync(const std::string& directory, const std::string& from, const std::string& to,
                      const WriteHook& hook) {
+  report(hook, "before rename", to);
   if (std::rename(from.c_str(), to.c_str()) != 0) throw_failed("rename to", to, errno);
   report(hook, "rename", to);
   sync_directory(directory, hook);

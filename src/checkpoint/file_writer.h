@@ -4,17 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
-
-#include "base/mapped_file.h"
+#include <string_view>
 
 namespace meshtrain {
 
-// Called after each step of writing with its name ("write PATH", "sync PATH", "rename PATH" …); a test
-// throws from it or dies in it to stop there. May be empty.
+// Called at each step of writing with its name: "create PATH", "write PATH", "before sync PATH", "sync PATH",
+// "before rename PATH", "rename PATH" …; the names are those of what has just been done, but for the befores. A
+// test throws from it or dies in it to stop there. May be empty.
 using WriteHook = std::function<void(const std::string& step)>;
+void report(const WriteHook& hook, std::string_view step, std::string_view path);
 
 // A new file, or one emptied, that is written from front to back. Errors are RunErrors that name the
 // path and the cause. Not thread-safe.
@@ -25,6 +25,8 @@ class FileWriter {
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
+  // Room for so many bytes on the disk, where the file system can tell beforehand.
+  void reserve(std::uint64_t bytes);
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
   // Everything written is on the disk when this returns. Nothing may be written after it.
@@ -32,22 +34,14 @@ class FileWriter {
 
   const std::string& path() const { return path_; }
   std::uint64_t size() const { return size_; }
-  // XXH3-64 of the bytes so far, as 16 hexadecimal digits.
-  std::string hash() const;
 
  private:
-  struct Hash;
-
   std::string path_;
   WriteHook hook_;
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
-  std::unique_ptr<Hash> hash_;
+  std::uint64_t started_ = 0;  // bytes whose way to the disk has begun
 };
-
-// The hash() of these bytes, and of a whole file.
-std::string hash_of(std::span<const std::byte> bytes);
-std::string hash_of(const MappedFile& file);
 
 // Makes renames, new files and removals in `directory` survive a crash.
 void sync_directory(const std::string& directory, const WriteHook& hook = {});

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/json_reason.h"
+#include "checkpoint/xxh3.h"
 
 namespace meshtrain {
 namespace {
@@ -169,6 +170,11 @@ std::string_view safetensors_name(DType dtype) {
   return "";
 }
 
+std::optional<DType> dtype_of_safetensors_name(std::string_view name) {
+  const TypeName* type = find_type(name);
+  return type == nullptr ? std::nullopt : type->dtype;
+}
+
 SafetensorsReader::SafetensorsReader(const std::string& path)
     : file_(MappedFile::open(path, "the safetensors file")), name_(path) {
   parse(file_->bytes());
@@ -191,6 +197,7 @@ void SafetensorsReader::parse(std::span<const std::byte> bytes) {
   }
   const std::span<const std::byte> text = bytes.subspan(8, length);
   const std::span<const std::byte> buffer = bytes.subspan(8 + length);
+  header_ = bytes.first(8 + length);
   const Json header = parse_header({reinterpret_cast<const char*>(text.data()), text.size()}, name_);
 
   const HeaderReader reader(name_);
@@ -249,9 +256,11 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const Sa
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // the tensors begin aligned
-  std::array<std::byte, 8> length{};
-  for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(text.size() >> (8 * i));
-  file_.write(length);
+  std::string length(8, '\0');
+  for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+  text.insert(0, length);
+  header_hash_ = hash_of(std::as_bytes(std::span(text)));
+  file_.reserve(text.size() + left_);
   file_.write(text);
 }
 

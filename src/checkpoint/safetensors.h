@@ -44,6 +44,10 @@ class SafetensorsReader {
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   const SafetensorsEntry* find(std::string_view name) const;  // null: not there
   const SafetensorsMetadata& metadata() const { return metadata_; }
+  // The bytes before the tensors.
+  std::span<const std::byte> header() const { return header_; }
+  // Null where the bytes are another's.
+  const MappedFile* file() const { return file_ ? &*file_ : nullptr; }
   // See MappedFile.
   void let_go() const {
     if (file_) file_->let_go();
@@ -54,6 +58,7 @@ class SafetensorsReader {
 
   std::optional<MappedFile> file_;
   std::string name_;
+  std::span<const std::byte> header_;
   std::vector<SafetensorsEntry> entries_;
   std::unordered_map<std::string, std::size_t> index_;
   SafetensorsMetadata metadata_;
@@ -77,14 +82,18 @@ class SafetensorsWriter {
   void finish();
 
   std::uint64_t size() const { return file_.size(); }
-  std::string hash() const { return file_.hash(); }
+  // XXH3-64 of the bytes before the tensors.
+  const std::string& header_hash() const { return header_hash_; }
 
  private:
   FileWriter file_;
+  std::string header_hash_;
   std::uint64_t left_ = 0;
 };
 
 // "F32" …; every DType has one.
 std::string_view safetensors_name(DType dtype);
+// Nothing for types that meshtrain does not compute with, and for those that do not exist.
+std::optional<DType> dtype_of_safetensors_name(std::string_view name);
 
 }  // namespace meshtrain

@@ -21,6 +21,7 @@ void add_tokenize(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_verify(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_ckpt(CLI::App& app);
 
 // -s section.key=value, as often as it is given.
 void add_overrides(CLI::App& command, std::vector<std::string>& overrides);

@@ -65,7 +65,8 @@ void run(const Arguments& arguments) {
   InferenceModel model(config.model, config.precision.compute,
                        {.largest = {.batch = 1, .seq = window}, .cache_positions = window},
                        resolve_threads(config.machine.threads));
-  load_weights(model.params(), model.stream(), config.model, trained.checkpoint);
+  check_same_model(config.model, *trained.checkpoint);
+  load_weights(model.params(), model.stream(), *trained.checkpoint);
 
   install_stop_handler();
   std::fwrite(arguments.prompt.data(), 1, arguments.prompt.size(), stdout);

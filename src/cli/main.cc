@@ -76,6 +76,7 @@ int main(int argc, char** argv) {
     cli::add_plan(app);
     cli::add_verify(app);
     cli::add_bench(app);
+    cli::add_ckpt(app);
     app.footer("`meshtrain COMMAND --help` lists what a command takes.");  // later: commands would inherit it
     try {
       app.parse(argc, argv);

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "cli/commands.h"
 #include "train/checkpointing.h"
 
@@ -26,8 +27,8 @@ TrainedModel open_model(const ModelArguments& arguments) {
     checkpoint_dir = config->checkpoint.dir;
   }
   if (!arguments.checkpoint.empty()) checkpoint_dir = arguments.checkpoint;
-  Checkpoint checkpoint(resolve_checkpoint(checkpoint_dir), Verify::kSizes);
-  if (!config) config = config_of(checkpoint, arguments.overrides);
+  auto checkpoint = std::make_unique<Checkpoint>(resolve_checkpoint(checkpoint_dir), Verify::kSizes);
+  if (!config) config = config_of(*checkpoint, arguments.overrides);
   return {.config = std::move(*config), .checkpoint = std::move(checkpoint)};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments);
 
 struct TrainedModel {
   Config config;
-  Checkpoint checkpoint;
+  std::unique_ptr<Checkpoint> checkpoint;
 };
 // The config is that of the TOML file, or the one that the checkpoint was trained with.
 TrainedModel open_model(const ModelArguments& arguments);

@@ -15,6 +15,8 @@ namespace meshtrain {
 bool any_rank(Communicator& ranks, bool says_so);
 // Rank 0's text.
 std::string text_of_first(Communicator& ranks, const std::string& text);
+// Everybody's texts in rank order on rank 0; on the others none.
+std::vector<std::string> texts_at_first(Communicator& ranks, const std::string& text);
 
 template <class T>
 T sum_of_ranks(Communicator& ranks, T value, Traffic traffic) {

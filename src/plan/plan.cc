@@ -16,7 +16,6 @@ std::int64_t ranks_of_stage(const MeshConfig& mesh) {
   return ranks_of(mesh) / mesh.pp;
 }
 
-// Not rank 0 where the stage has another.
 std::int64_t last_rank_of_stage(const Config& config, std::int64_t stage) {
   return (stage + 1) * ranks_of_stage(config.mesh) - 1;
 }
@@ -82,7 +81,9 @@ class Planner {
   Plan finish() {
     plan_.ranks_of_stage = ranks_of_stage(config_.mesh);
     plan_.leader = plan_.stages.front().rank;
-    if (plan_.ranks_of_stage > 1) plan_.leader.memory = memory_of_rank(config_, 0).use;
+    const MemoryPlan first = memory_of_rank(config_, 0);
+    plan_.leader.memory = first.use;
+    plan_.checkpoint_copy = first.checkpoint_copy;
     for (const std::vector<LayerProfile>& piece : layers_) {
       plan_.layers.insert(plan_.layers.end(), piece.begin(), piece.end());
     }

@@ -38,7 +38,7 @@ struct PiecePlan {
   std::array<std::int64_t, 3> flops{};
 };
 
-// One rank of a pipeline stage, but not the one that writes checkpoints where there is another.
+// One rank of a pipeline stage.
 struct StagePlan {
   RankPlan rank;
   std::vector<PiecePlan> pieces;
@@ -46,7 +46,7 @@ struct StagePlan {
   StepFlops flops = 0;          // of the rank in a step, as executed
 };
 
-// What a ZeRO stage would take of the most loaded rank, those that write checkpoints left out.
+// What a ZeRO stage would take of the most loaded rank.
 struct ZeroPlan {
   int zero = 0;
   std::int64_t states = 0;  // bytes of parameters, gradients, masters and optimizer state
@@ -57,7 +57,9 @@ struct ZeroPlan {
 };
 
 struct Plan {
-  RankPlan leader;                // rank 0, which writes the checkpoints
+  RankPlan leader;  // rank 0
+  std::int64_t checkpoint_copy =
+      0;                          // bytes of its workspace that checkpoints are written from (checkpoint.async)
   std::vector<StagePlan> stages;  // of the pipeline
   std::int64_t ranks_of_stage = 1;
   std::vector<ZeroPlan> zero_stages;  // all of them, where there are ranks to share with

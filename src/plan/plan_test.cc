@@ -92,5 +92,31 @@ TEST(Plan, BytesAParameter) {
   EXPECT_EQ(use[MemoryCategory::kOptimizer], 8 * kParameters);
 }
 
+// Of what its data-parallel ranks share out, each copies its part: masters, m and v.
+TEST(Plan, AnAsynchronousCheckpointIsCopiedIntoPlannedMemory) {
+  Config config;
+  config.model = preset("llama-tiny");
+  config.model.vocab = 256;
+  config.data.seq_len = 64;
+  config.train.micro_batch = 1;
+  config.train.global_batch = 4;
+  for (const std::int64_t dp : {1, 4}) {
+    for (const std::int64_t zero : {0, 3}) {
+      config.mesh.dp = dp;
+      config.mesh.zero = dp == 1 ? 0 : zero;
+      config.checkpoint.async = false;
+      const Plan without = make_plan(config);
+      config.checkpoint.async = true;
+      const Plan with = make_plan(config);
+      EXPECT_EQ(without.checkpoint_copy, 0);
+      EXPECT_EQ(with.checkpoint_copy, parameter_count(config.model) * 12 / dp);
+      EXPECT_EQ(with.leader.memory.total() - without.leader.memory.total(), with.checkpoint_copy);
+      EXPECT_EQ(
+          with.leader.memory[MemoryCategory::kWorkspace] - without.leader.memory[MemoryCategory::kWorkspace],
+          with.checkpoint_copy);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meshtrain

@@ -159,9 +159,7 @@ std::string stage_tables(const Plan& plan) {
                         format_flops(row.plan->flops), format_bytes(total(*row.plan)),
                         total(*row.plan) == most ? " *" : "");
   }
-  text +=
-      "Of one rank of the stage, which writes no checkpoint; live: micro-batches alive at once; * needs "
-      "most.\n\n";
+  text += "Of one rank of the stage; live: micro-batches alive at once; * needs most.\n\n";
   text += fmt::format("{:<9}", "stage");
   for (std::size_t i = 0; i < kMemoryCategories; ++i) {
     text += fmt::format(" {:>13}", name_of(static_cast<MemoryCategory>(i)));
@@ -226,7 +224,12 @@ std::string to_text(const Plan& plan, const Config& config) {
                                  plan.parameters, name_of(config.precision.compute), config.train.micro_batch,
                                  config.data.seq_len, name_of(config.recompute));
   if (plan.ranks() > 1) text += "rank 0\n";
-  text += memory_table(plan.leader.memory) + "\n\n";
+  text += memory_table(plan.leader.memory) + "\n";
+  if (plan.checkpoint_copy > 0) {
+    text += fmt::format("workspace has {} ({} bytes) for the copy that checkpoints are written from\n",
+                        format_bytes(plan.checkpoint_copy), plan.checkpoint_copy);
+  }
+  text += "\n";
   if (plan.ranks() > 1) text += rank_text(plan) + sent_table(plan);
   if (!plan.zero_stages.empty()) text += zero_table(plan.zero_stages, config.mesh.zero) + "\n";
   text += layer_table(plan.layers);

@@ -106,6 +106,7 @@ nlohmann::json to_json(const Plan& plan, const Config& config) {
   return {{"preset", config.preset},
           {"parameters", plan.parameters},
           {"memory", memory_to_json(plan.leader.memory)},
+          {"checkpoint_copy_bytes", plan.checkpoint_copy},
           {"ranks", ranks_json(plan)},
           {"stages", stages_json(plan)},
           {"links", links_json(plan)},

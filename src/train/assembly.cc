@@ -5,10 +5,10 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "ops/elementwise.h"
+#include "train/checkpointing.h"
 #include "train/mesh_layout.h"
 #include "train/stages.h"
 #include "train/threads.h"
-#include "train/whole_state.h"
 
 namespace meshtrain {
 namespace {
@@ -91,6 +91,9 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
                          .bucket_bytes = static_cast<std::int64_t>(config.mesh.bucket_mb * 1e6),
                          .prefetch = static_cast<int>(config.mesh.prefetch),
                          .transient_bytes = sizes ? std::optional(sizes->transient) : std::nullopt});
+  if (config.checkpoint.async) {
+    checkpoint_copy_ = device.allocate(checkpoint_bytes(*this), MemoryCategory::kWorkspace);
+  }
 }
 
 void Assembly::allocate_parameters() {
@@ -158,13 +161,6 @@ void Assembly::initialize() {
   publish_masters();
 }
 
-void Assembly::reset_optimizer() {
-  for (const Buffer& states : optimizer_buffers_) {
-    ops::fill(stream, tensor_in(states, 0, DType::kF32, {params.owned_elements()}), 0.0F);
-  }
-  if (loss_scaler) loss_scaler.emplace(config_.precision.loss_scale, config_.precision.loss_scale_window);
-}
-
 void Assembly::publish_masters() {
   params.refresh_weights(stream);
   for (int unit = 0; unit < static_cast<int>(params.units().size()); ++unit) {
@@ -216,13 +212,15 @@ ParameterSpan Assembly::span_of(const OwnedSlice& slice) const {
   return span;
 }
 
-std::int64_t Assembly::checkpoint_copy_bytes() const {
-  if (!leads()) return 0;
-  const std::int64_t copy = config_.checkpoint.async
-                                ? parameter_count(config_.model) * size_of(DType::kF32) *
-                                      static_cast<std::int64_t>(1 + optimizer_buffers_.size())
-                                : 0;
-  return copy + WholeState::buffer_bytes(layout, params.sharding().parts, optimizer_buffers_.size());
+void Assembly::clear_optimizer_state() {
+  for (const Buffer& buffer : optimizer_buffers_) {
+    ops::fill(stream, tensor_in(buffer, 0, DType::kF32, {params.owned_elements()}), 0.0F);
+  }
+  if (loss_scaler) loss_scaler.emplace(config_.precision.loss_scale, config_.precision.loss_scale_window);
+}
+
+std::span<std::byte> Assembly::checkpoint_copy() const {
+  return {static_cast<std::byte*>(checkpoint_copy_.data()), static_cast<std::size_t>(checkpoint_copy_.bytes())};
 }
 
 void Assembly::set_trace(Trace* trace) {
@@ -241,9 +239,7 @@ void Assembly::set_trace(Trace* trace) {
 }
 
 MemoryUse Assembly::planned_memory() const {
-  MemoryUse use = device_.memory().peak();
-  use[MemoryCategory::kWorkspace] += checkpoint_copy_bytes();
-  return use;
+  return device_.memory().peak();
 }
 
 MemoryUse Assembly::peak_memory() const {

@@ -3,6 +3,7 @@
 // `sim` is the plan.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -48,8 +49,6 @@ class Assembly {
 
   // Initial weights from the seed. (A restored checkpoint needs none.)
   void initialize();
-  // Optimizer state and loss scale as before the first step.
-  void reset_optimizer();
   // Whole weights on every rank from the masters that each owns, after these were loaded.
   void publish_masters();
 
@@ -84,9 +83,12 @@ class Assembly {
   Tensor owned_optimizer_state(int unit, std::size_t index) const;
   ParameterSpan span_of(const OwnedSlice& slice) const;
 
-  // Bytes of the copies that checkpoints are written from, on the rank that writes them: units whose parts come
-  // from other ranks, and everything where training goes on meanwhile.
-  std::int64_t checkpoint_copy_bytes() const;
+  // Optimizer state and loss scale as before the first step.
+  void clear_optimizer_state();
+
+  // Where this rank's share of a checkpoint is copied to, so that training goes on while it is written; empty
+  // where it waits (checkpoint.async).
+  std::span<std::byte> checkpoint_copy() const;
 
   // Bytes by category: blocks as allocated, arenas at their full size.
   MemoryUse planned_memory() const;
@@ -133,6 +135,7 @@ class Assembly {
   std::vector<std::vector<Arena>> slots_;  // by piece
   Buffer batch_buffer_;
   std::vector<Buffer> optimizer_buffers_;
+  Buffer checkpoint_copy_;
   std::optional<gradsync::CopySum> copies_;
 
  public:

@@ -1,8 +1,9 @@
 #include "train/checkpointing.h"
 
 #include <algorithm>
-#include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "base/error.h"
@@ -24,7 +25,125 @@ std::vector<std::string> lines_of_model_section(const ModelSpec& spec) {
   return lines;
 }
 
-// Shapes alone do not tell models apart: the same matrices serve 4 heads and 8.
+std::string tensor_name(const Param& param, std::string_view state) {
+  return state.empty() ? param.decl.name : fmt::format("{}.{}", param.decl.name, state);
+}
+
+// Where this rank has some of a checkpoint's tensor: elements [first, first + data.numel()) of what it holds of
+// the parameter.
+struct SavedPlace {
+  const Param* param = nullptr;
+  std::string_view state;  // of the optimizer; empty: the master
+  std::int64_t first = 0;
+  Tensor data;  // fp32, flat
+};
+
+// All that this rank owns, masters first.
+std::vector<SavedPlace> places_in(const Assembly& assembly) {
+  std::vector<SavedPlace> masters;
+  std::vector<SavedPlace> states;
+  const auto names = assembly.optimizer->state_names();
+  for (int unit = 0; unit < static_cast<int>(assembly.params.units().size()); ++unit) {
+    for (const OwnedSlice& slice : assembly.params.owned_slices(unit)) {
+      masters.push_back({.param = slice.param, .state = {}, .first = slice.first, .data = slice.master});
+      const ParameterSpan span = assembly.span_of(slice);
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        states.push_back(
+            {.param = slice.param, .state = names[i], .first = slice.first, .data = span.states[i]});
+      }
+    }
+  }
+  masters.insert(masters.end(), states.begin(), states.end());
+  return masters;
+}
+
+// This rank's part of it where data-parallel ranks share the work; perhaps nothing.
+SavedPlace share_of(const SavedPlace& place, const Assembly& assembly) {
+  const Unit& unit = assembly.params.units()[static_cast<std::size_t>(place.param->unit)];
+  const std::int64_t share = unit.elements / assembly.groups.dp->size();
+  const std::int64_t begin = share * assembly.groups.dp->rank() + unit.begin - place.param->offset;
+  const std::int64_t first = std::max(place.first, begin);
+  const std::int64_t end = std::min(place.first + place.data.numel(), begin + share);
+  SavedPlace part = place;
+  part.first = first;
+  part.data = first < end ? place.data.slice(0, first - place.first, end - first) : Tensor();
+  return part;
+}
+
+// Masters and optimizer state, without what is not a tensor.
+CheckpointContents saved_pieces(const Assembly& assembly) {
+  CheckpointContents contents;
+  for (const SavedPlace& whole : places_in(assembly)) {
+    const SavedPlace place = share_of(whole, assembly);
+    const ParamDecl& decl = place.param->decl;
+    if (!place.data.defined() || !decl.copies.first) continue;
+    const PieceRange range = range_of(decl.shape, decl.slice, place.first, place.data.numel());
+    if (range.count == 0) continue;
+    auto& pieces = place.state.empty() ? contents.model : contents.optimizer;
+    pieces.push_back({.name = tensor_name(*place.param, place.state),
+                      .shape = decl.whole(),
+                      .range = range,
+                      .data = place.data.raw()});
+  }
+  return contents;
+}
+
+void read_into(const SavedPlace& place, const WeightSource& source) {
+  const ParamDecl& decl = place.param->decl;
+  const std::string name = tensor_name(*place.param, place.state);
+  for_each_run(decl.shape, decl.slice, place.first, place.data.numel(), [&](const SliceRun& run) {
+    float* to = place.data.data<float>() + (run.local - place.first);
+    source.read(name, decl.whole(), run.global, {to, static_cast<std::size_t>(run.count)});
+  });
+}
+
+// That it has the tensors of this model and optimizer, and no others, so that nothing is read from one that has
+// not.
+void check_tensors(const Assembly& assembly, const Checkpoint& checkpoint, bool with_optimizer) {
+  std::set<std::string> names;
+  const auto expect = [&](const Param& param, std::string_view state) {
+    const std::string& name = *names.insert(tensor_name(param, state)).first;
+    checkpoint.read(name, param.decl.shape, 0, {});
+  };
+  for (const Param& param : assembly.layout.model().params()) {
+    expect(param, {});
+    if (!with_optimizer) continue;
+    for (const std::string_view state : assembly.optimizer->state_names()) expect(param, state);
+  }
+  checkpoint.check_has_no_others_than(names);
+}
+
+}  // namespace
+
+CheckpointContents checkpoint_contents(const Assembly& assembly, const RunPosition& position) {
+  CheckpointContents contents = saved_pieces(assembly);
+  contents.step = position.step;
+  if (!assembly.leads()) return contents;
+  const Config& config = assembly.config();
+  contents.state = {{"updates", position.updates},
+                    {"position", position.position},
+                    {"bad_steps", to_json(position.bad_steps)},
+                    {"optimizer", std::string(assembly.optimizer->name())},
+                    {"rng", {{"generator", "philox4x32-10"}, {"seed", config.train.seed}}},
+                    {"schedule", {{"name", config.optimizer.schedule}, {"steps", config.train.steps}}},
+                    {"config", to_toml(config)}};
+  if (assembly.loss_scaler) {
+    const LossScaler::State& scaler = assembly.loss_scaler->state();
+    contents.state["loss_scaler"] = {{"scale", scaler.scale}, {"good_steps", scaler.good_steps}};
+  }
+  return contents;
+}
+
+std::int64_t checkpoint_bytes(const Assembly& assembly) {
+  // A share with its padding, which is not written but makes all shares equal.
+  const std::int64_t share = assembly.params.trained_elements() / assembly.groups.dp->size();
+  return share * static_cast<std::int64_t>(1 + assembly.optimizer->state_names().size()) * size_of(DType::kF32);
+}
+
+Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides) {
+  return parse_config(checkpoint.state().at("config").get<std::string>(), checkpoint.path(), overrides);
+}
+
 void check_same_model(const ModelSpec& here, const Checkpoint& checkpoint) {
   const ModelSpec there = config_of(checkpoint).model;
   if (here == there) return;
@@ -41,41 +160,21 @@ void check_same_model(const ModelSpec& here, const Checkpoint& checkpoint) {
   throw_user_error("{} is a checkpoint of another model", checkpoint.path());
 }
 
-}  // namespace
-
-CheckpointContents checkpoint_contents(const Assembly& assembly, const WholeState& state,
-                                       const RunPosition& position) {
-  CheckpointContents contents;
-  contents.step = position.step;
-  contents.model = state.model();
-  contents.optimizer = state.optimizer();
-  contents.state = {{"updates", position.updates},
-                    {"position", position.position},
-                    {"bad_steps", to_json(position.bad_steps)},
-                    {"optimizer", std::string(assembly.optimizer->name())},
-                    {"config", to_toml(assembly.config())}};
-  if (assembly.loss_scaler) {
-    const LossScaler::State& scaler = assembly.loss_scaler->state();
-    contents.state["loss_scaler"] = {{"scale", scaler.scale}, {"good_steps", scaler.good_steps}};
-  }
-  return contents;
-}
-
-Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides) {
-  return parse_config(checkpoint.state().at("config").get<std::string>(), checkpoint.path(), overrides);
-}
-
 RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
   check_same_model(assembly.config().model, checkpoint);
   const nlohmann::json& state = checkpoint.state();
-  if (const auto saved = state.at("optimizer").get<std::string>(); saved != assembly.optimizer->name()) {
+  const bool has_optimizer = state.contains("optimizer");
+  if (has_optimizer && state.at("optimizer") != assembly.optimizer->name()) {
     throw_user_error("{} holds the state of optimizer {}, and optimizer.name is \"{}\"; set it back to go on",
-                     checkpoint.path(), saved, assembly.optimizer->name());
+                     checkpoint.path(), state.at("optimizer").get<std::string>(), assembly.optimizer->name());
   }
+  check_tensors(assembly, checkpoint, has_optimizer);
   assembly.settle();  // nothing reads what is about to change
-  const StateDestinations here = destinations_in(assembly);
-  read_tensors(checkpoint.model(), here.model);
-  read_tensors(checkpoint.optimizer(), here.optimizer);
+  assembly.clear_optimizer_state();
+  for (const SavedPlace& place : places_in(assembly)) {
+    if (place.state.empty() || has_optimizer) read_into(place, checkpoint);
+  }
+  checkpoint.let_go();
   assembly.publish_masters();
   if (assembly.loss_scaler && state.contains("loss_scaler")) {
     const nlohmann::json& scaler = state.at("loss_scaler");
@@ -89,19 +188,20 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
   return position;
 }
 
-void load_weights(ParamStore& params, Stream& stream, const ModelSpec& spec, const Checkpoint& checkpoint) {
-  check_same_model(spec, checkpoint);
+void load_masters(Assembly& assembly, const WeightSource& source) {
+  assembly.settle();
+  assembly.clear_optimizer_state();
+  for (const SavedPlace& place : places_in(assembly)) {
+    if (place.state.empty()) read_into(place, source);
+  }
+  assembly.publish_masters();
+}
+
+void load_weights(ParamStore& params, Stream& stream, const WeightSource& source) {
   std::vector<float> values;
   for (const Param& param : params.params()) {
     values.resize(static_cast<std::size_t>(param.numel()));
-    const SafetensorsEntry* entry = checkpoint.model().find(param.decl.name);
-    if (entry == nullptr || entry->dtype != DType::kF32 ||
-        entry->data.size() != values.size() * sizeof(float)) {
-      throw_user_error("{} has no fp32 tensor {} of {} elements: it is of another model",
-                       checkpoint.model().name(), param.decl.name, param.numel());
-    }
-    std::memcpy(values.data(), entry->data.data(), entry->data.size());
-    checkpoint.model().let_go();
+    source.read(param.decl.name, param.decl.shape, 0, values);
     ops::cast(stream, Tensor(values.data(), DType::kF32, param.decl.shape), params.weight(param));
   }
 }

@@ -48,7 +48,7 @@ MemoryPlan memory_of_rank(const Config& config, int rank) {
   const std::unique_ptr<Device> device = world->make_device();
   const Assembly planned(config, *device, *world, plan.arenas);
   plan.use = planned.planned_memory();
-  plan.checkpoint_copy_bytes = planned.checkpoint_copy_bytes();
+  plan.checkpoint_copy = static_cast<std::int64_t>(planned.checkpoint_copy().size());
   return plan;
 }
 
@@ -56,10 +56,7 @@ ArenaSizes plan_memory(const Config& config, const Device& device, const World& 
   const MemoryPlan plan = memory_of_rank(config, world.rank());
   const MemoryUse& need = plan.use;
   const std::int64_t available = device.available_bytes();
-  // One rank at most writes checkpoints.
-  const std::int64_t of_host =
-      need.total() * world.local_size() - plan.checkpoint_copy_bytes * (world.local_size() - 1);
-  if (of_host > available) {
+  if (need.total() * world.local_size() > available) {
     const std::string ranks =
         world.local_size() > 1 ? fmt::format(" for each of the {} ranks of this host", world.local_size()) : "";
     throw_user_error(

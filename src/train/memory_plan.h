@@ -14,8 +14,8 @@ ArenaSizes measure_arenas(const Config& config, int rank = 0);
 // What a rank needs, as its assembly says.
 struct MemoryPlan {
   ArenaSizes arenas;
-  MemoryUse use;                           // at its peak
-  std::int64_t checkpoint_copy_bytes = 0;  // in it, of the rank that writes checkpoints
+  MemoryUse use;                     // at its peak
+  std::int64_t checkpoint_copy = 0;  // bytes of it that a checkpoint is copied to (checkpoint.async)
 };
 MemoryPlan memory_of_rank(const Config& config, int rank);
 

@@ -93,6 +93,7 @@ RankGroups::RankGroups(const Config& config, World& world)
       control(world.everyone("control")),
       replicas(group_along(mesh, world, "dp", "replicas")),
       tensor(group_along(mesh, world, "tp", "tp")),
+      checkpoint(world.everyone("checkpoint")),
       tensor_background(group_along(mesh, world, "tp", "tp background")),
       dp(group_along(mesh, world, "dp", "dp")),
       copies(group_along(mesh, world, "tp", "tp copies")) {
@@ -119,8 +120,9 @@ void RankGroups::set_trace(TraceTrack* compute, TraceTrack* layers, TraceTrack* 
 
 CommStats RankGroups::sent() const {
   CommStats total;
-  for (const Communicator* group : {control.get(), replicas.get(), tensor.get(), tensor_background.get(),
-                                    dp.get(), copies.get(), head_copies.get(), tied.get()}) {
+  for (const Communicator* group :
+       {control.get(), replicas.get(), tensor.get(), checkpoint.get(), tensor_background.get(), dp.get(),
+        copies.get(), head_copies.get(), tied.get()}) {
     if (group != nullptr) total = total + group->stats();
   }
   return total;

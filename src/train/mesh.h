@@ -33,6 +33,7 @@ struct RankGroups {
 
   // Place of this rank along an axis ("tp", "dp", "pp").
   std::int64_t place(std::string_view axis) const { return mesh.coordinate(axis); }
+  // Once nothing is under way, checkpoints included.
   CommStats sent() const;
   // Tracks of the training thread and of the two queues; null: none.
   void set_trace(TraceTrack* compute, TraceTrack* layers, TraceTrack* gradients);
@@ -42,6 +43,8 @@ struct RankGroups {
   std::unique_ptr<Communicator> control;   // all ranks: small values between steps
   std::unique_ptr<Communicator> replicas;  // ranks along dp, likewise
   std::unique_ptr<Communicator> tensor;    // ranks along tp: sums within layers
+  // --- By whoever writes checkpoints. ---
+  std::unique_ptr<Communicator> checkpoint;  // all ranks
   // --- By jobs of the queue of layers. ---
   std::unique_ptr<Communicator> tensor_background;
   // --- By jobs of the queue of gradients. ---

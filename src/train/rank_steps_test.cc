@@ -108,8 +108,8 @@ std::vector<Trace> train(const Config& config, int steps, bool spikes = false) {
     WholeState state(assembly);
     for (const std::vector<NamedTensor>* tensors : {&state.model(), &state.optimizer()}) {
       for (const NamedTensor& tensor : *tensors) {
-        const auto* values = reinterpret_cast<const float*>(tensor.get().data());
-        trace.state.insert(trace.state.end(), values, values + tensor.shape.numel());
+        const auto values = tensor.get();
+        trace.state.insert(trace.state.end(), values.begin(), values.end());
       }
     }
     return std::vector<std::string>{};

@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/agreement.h"
+#include "comm/communicator.h"
+#include "train/resume.h"
 
 namespace meshtrain {
 namespace {
@@ -22,25 +23,30 @@ RollbackMetrics metrics_of(const BadStep& bad, std::int64_t step, std::int64_t b
   return metrics;
 }
 
-}  // namespace
+ResumeSource source_to_go_back_to(Assembly& assembly, const std::string& started_from) {
+  Communicator& ranks = *assembly.groups.control;
+  ResumeSource own = newest_whole_checkpoint(assembly.config().checkpoint.dir, ranks);
+  return own.checkpoint || started_from.empty() ? std::move(own) : whole_checkpoint(started_from, ranks);
+}
 
-RunPosition load_start(Assembly& assembly, const std::string& from) {
-  if (!from.empty()) return restore(assembly, Checkpoint(from));
+RunPosition load(Assembly& assembly, const Checkpoint* checkpoint) {
+  if (checkpoint != nullptr) return restore(assembly, *checkpoint);
+  assembly.clear_optimizer_state();
   assembly.initialize();
   return {};
 }
 
-RunPosition roll_back(Assembly& assembly, RunOutput* output, const RunPosition& place, const BadStep& bad) {
+}  // namespace
+
+RunPosition roll_back(Assembly& assembly, RunOutput* output, const RunPosition& place, const BadStep& bad,
+                      const std::string& started_from) {
   const std::int64_t bad_step = place.step + 1;
   assembly.settle();
-  // The text comes once everything is committed: nobody reads before.
-  if (output != nullptr) output->flush();
-  const std::string from =
-      text_of_first(*assembly.groups.control, output != nullptr ? output->checkpoint() : "");
+  ResumeSource source;
   RunPosition now;
   try {
-    assembly.reset_optimizer();
-    now = load_start(assembly, from);
+    source = source_to_go_back_to(assembly, started_from);
+    now = load(assembly, source.checkpoint.get());
   } catch (const UserError& error) {
     throw_run_error("going back because of step {} ({}): {}", bad_step, name_of(bad.reason), error.what());
   }
@@ -50,7 +56,10 @@ RunPosition roll_back(Assembly& assembly, RunOutput* output, const RunPosition& 
   const std::vector<SampleRange> left_out =
       record.left_out.leave_out(place.position, assembly.config().train.global_batch);
   now.bad_steps = std::move(record);
-  if (output != nullptr) output->roll_back(metrics_of(bad, now.step, bad_step, left_out));
+  if (output != nullptr) {
+    output->roll_back(metrics_of(bad, now.step, bad_step, left_out),
+                      source.checkpoint ? source.checkpoint->path() : "");
+  }
   return now;
 }
 

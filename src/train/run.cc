@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/stopwatch.h"
 #include "base/trace.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "comm/agreement.h"
 #include "data/tokenizer.h"
 #include "model/flops.h"
@@ -18,6 +20,7 @@
 #include "train/checkpointing.h"
 #include "train/evaluation.h"
 #include "train/memory_plan.h"
+#include "train/resume.h"
 #include "train/rollback.h"
 #include "train/run_data.h"
 #include "train/run_output.h"
@@ -46,7 +49,14 @@ class Run {
         control_(*assembly_.groups.control) {
     if (assembly_.leads()) output_.emplace(config);
     const RunStart start = begin();
+    started_from_ = start.from;
     if (output_) output_->open(start);
+    writer_.emplace(CheckpointWriter::Options{.directory = config.checkpoint.dir,
+                                              .keep = config.checkpoint.keep,
+                                              .async = config.checkpoint.async,
+                                              .copy = assembly_.checkpoint_copy(),
+                                              .hook = {}},
+                    assembly_.groups.checkpoint.get());
     peak_tflops_ = config_.machine.peak_tflops;
     if (peak_tflops_ < 0.0) peak_tflops_ = sum_of_ranks(control_, peak_of_this_rank(), Traffic::kOther);
     if (output_) output_->begin(peak_tflops_);
@@ -56,7 +66,7 @@ class Run {
   void run() {
     try {
       loop();
-      if (output_) output_->flush();
+      writer_->flush();
       write_summary();
       if (trace_ != nullptr) trace_->finish(assembly_);
     } catch (const RunError&) {
@@ -90,33 +100,39 @@ class Run {
 
   // Initial weights, or those of a checkpoint.
   RunStart begin() {
-    RunStart start;
-    start.from = text_of_first(control_, output_ ? checkpoint_to_go_on_from() : "");
-    place_ = load_start(assembly_, start.from);
-    if (start.from.empty()) return start;
-    start.step = place_.step;
+    const ResumeSource source = source_to_go_on_from();
+    if (!source.checkpoint) {
+      assembly_.initialize();
+      return {};
+    }
+    place_ = restore(assembly_, *source.checkpoint);
     // A checkpoint from elsewhere begins a run of its own.
-    start.same_run = is_of_same_run(config_, start.from);
+    const std::string& from = source.checkpoint->path();
+    const RunStart start = {.from = from,
+                            .step = place_.step,
+                            .same_run = is_of_same_run(config_, from),
+                            .damaged = source.damaged};
     const bool recorded = output_ && start.same_run && output_->has_recorded_evaluation(place_.step);
     evaluation_owed_ = any_rank(control_, output_ && evaluation_due() && !recorded);
-    check_something_is_left(start.from);
+    check_something_is_left(from);
     if (output_) {
       if (place_.step < config_.train.steps) {
-        notice("going on from {} at step {}", start.from, place_.step + 1);
+        notice("going on from {} at step {}", from, place_.step + 1);
       } else {
-        notice("going on from {} with the evaluation after its last step", start.from);
+        notice("going on from {} with the evaluation after its last step", from);
       }
     }
     return start;
   }
 
-  std::string checkpoint_to_go_on_from() const {
-    if (!options_.resume_from.empty()) return resolve_checkpoint(options_.resume_from);
-    if (!options_.resume) return "";
-    const std::optional<CheckpointPlace> newest = newest_checkpoint(config_.checkpoint.dir);
-    if (newest) return resolve_checkpoint(newest->path);
-    notice("no checkpoint in {}: starting at step 1", config_.checkpoint.dir);
-    return "";
+  ResumeSource source_to_go_on_from() {
+    if (!options_.resume_from.empty()) return whole_checkpoint(options_.resume_from, control_);
+    if (!options_.resume) return {};
+    ResumeSource source = newest_whole_checkpoint(config_.checkpoint.dir, control_);
+    if (!source.checkpoint && output_) {
+      notice("no checkpoint in {}: starting at step 1", config_.checkpoint.dir);
+    }
+    return source;
   }
 
   void check_something_is_left(const std::string& from) const {
@@ -138,6 +154,7 @@ class Run {
   };
 
   StepEnd step() {
+    writer_->check_in_flight();
     const Stopwatch watch;
     const std::int64_t number = place_.step + 1;
     const double lr = learning_rate(assembly_.schedule, number);
@@ -196,7 +213,8 @@ class Run {
 
   void roll_back_from(const BadStep& bad) {
     const TraceSpan span = traced("rollback");
-    place_ = roll_back(assembly_, output_ ? &*output_ : nullptr, place_, bad);
+    writer_->flush();
+    place_ = roll_back(assembly_, output_ ? &*output_ : nullptr, place_, bad, started_from_);
     last_evaluation_.reset();  // perhaps of a step that did not happen; that of the checkpoint is recorded
   }
 
@@ -251,8 +269,10 @@ class Run {
 
   void save() {
     const TraceSpan span = traced("{}", config_.checkpoint.async ? "checkpoint copy" : "checkpoint");
-    WholeState state(assembly_);
-    if (output_) output_->save(checkpoint_contents(assembly_, state, place_));
+    assembly_.settle();
+    if (output_) output_->before_save();
+    writer_->write(checkpoint_contents(assembly_, place_));
+    if (output_) output_->saved(place_.step);
   }
 
   void write_summary() {
@@ -278,9 +298,8 @@ class Run {
 
   // After an error: a checkpoint that is on its way to the disk still counts.
   void finish_saving() {
-    if (!output_) return;
     try {
-      output_->flush();
+      writer_->flush();
     } catch (const RunError&) {  // what went wrong first is what is reported
     }
   }
@@ -310,6 +329,8 @@ class Run {
   Assembly assembly_;
   Communicator& control_;
   std::optional<RunOutput> output_;  // of the rank that leads
+  std::optional<CheckpointWriter> writer_;
+  std::string started_from_;  // a checkpoint; empty: at step 1
   RunPosition place_;
   bool evaluation_owed_ = false;  // due after the step done last, and not recorded yet
   static constexpr int kPeakMeasurements = 5;

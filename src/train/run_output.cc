@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "model/flops.h"
 #include "train/run_folder.h"
 
@@ -40,16 +41,20 @@ void RunOutput::open(const RunStart& start) {
   first_step_ = start.step;
   checkpoint_ = start.from;
   if (start.same_run) {
-    keep_folder(start.step);
+    keep_folder(start);
   } else {
     make_folder();
   }
 }
 
-void RunOutput::keep_folder(std::int64_t step) {
+void RunOutput::keep_folder(const RunStart& start) {
   prepare_run_folder(config_.output.dir, /*keep=*/true);
-  open_writer();
-  for (const std::string& path : set_aside_checkpoints_after(config_.checkpoint.dir, step)) {
+  prepare_checkpoint_directory(config_.checkpoint.dir);
+  for (const std::string& path : start.damaged) {
+    notice("the damaged checkpoint is now {}, until a whole one takes its place",
+           set_aside_checkpoint(path, kDamaged));
+  }
+  for (const std::string& path : set_aside_checkpoints_after(config_.checkpoint.dir, start.step)) {
     notice("a later checkpoint of the earlier run is now {}", path);
   }
 }
@@ -57,26 +62,22 @@ void RunOutput::keep_folder(std::int64_t step) {
 void RunOutput::make_folder() {
   // What would refuse this run is found before an earlier one is moved out of its way.
   const bool moves_with_run = lies_in(config_.checkpoint.dir, config_.output.dir);
-  if (!moves_with_run) open_new_writer();
+  if (!moves_with_run) make_checkpoint_directory();
   const std::string aside = prepare_run_folder(config_.output.dir, /*keep=*/false);
   if (!aside.empty()) {
     notice("{} held another run, which is now in {} (--resume goes on with a run)", config_.output.dir, aside);
   }
-  if (moves_with_run) open_new_writer();
+  if (moves_with_run) make_checkpoint_directory();
 }
 
-void RunOutput::open_new_writer() {
+void RunOutput::make_checkpoint_directory() const {
   if (const auto newest = newest_checkpoint(config_.checkpoint.dir)) {
     throw_user_error(
         "checkpoint.dir = \"{}\" holds checkpoints of another run (newest: {}); pass --resume to go on from "
         "there, or choose another checkpoint.dir",
         config_.checkpoint.dir, newest->path);
   }
-  open_writer();
-}
-
-void RunOutput::open_writer() {
-  writer_.emplace(config_.checkpoint.dir, config_.checkpoint.keep, config_.checkpoint.async);
+  prepare_checkpoint_directory(config_.checkpoint.dir);
 }
 
 void RunOutput::begin(double peak_tflops) {
@@ -101,13 +102,12 @@ void RunOutput::record(const EvalMetrics& metrics) {
   progress_->eval(metrics);
 }
 
-void RunOutput::save(const CheckpointContents& contents) {
-  metrics_->sync();
-  writer_->write(contents);
-  checkpoint_ = (fs::path(config_.checkpoint.dir) / checkpoint_name(contents.step)).string();
+void RunOutput::saved(std::int64_t step) {
+  checkpoint_ = (fs::path(config_.checkpoint.dir) / checkpoint_name(step)).string();
 }
 
-void RunOutput::roll_back(const RollbackMetrics& metrics) {
+void RunOutput::roll_back(const RollbackMetrics& metrics, const std::string& from) {
+  checkpoint_ = from;
   metrics_->roll_back(metrics);
   std::string samples;
   for (const auto& [first, count] : metrics.left_out) {

@@ -5,11 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "checkpoint/checkpoint_writer.h"
 #include "telemetry/metrics.h"
 #include "telemetry/progress.h"
-#include "train/checkpointing.h"
 #include "train/config.h"
 #include "train/run_summary.h"
 
@@ -17,9 +16,10 @@ namespace meshtrain {
 
 // Where a run that goes on begins.
 struct RunStart {
-  std::string from;       // a checkpoint; empty: at step 1
-  std::int64_t step = 0;  // done
-  bool same_run = false;  // the checkpoint is one of this run's folder
+  std::string from;                    // a checkpoint; empty: at step 1
+  std::int64_t step = 0;               // done
+  bool same_run = false;               // the checkpoint is one of this run's folder
+  std::vector<std::string> damaged{};  // later checkpoints that were passed over
 };
 
 // Whether `from` is a checkpoint of the run that `config` describes, not one that begins another.
@@ -39,11 +39,12 @@ class RunOutput {
 
   void record(const StepMetrics& metrics);
   void record(const EvalMetrics& metrics);
-  void save(const CheckpointContents& contents);
-  // Goes back to the state that metrics.step names, and says so.
-  void roll_back(const RollbackMetrics& metrics);
-  // Everything saved is committed when it returns.
-  void flush() { writer_->flush(); }
+  // The run is back at the checkpoint `from` (empty: at the initial weights), which has done metrics.step
+  // steps.
+  void roll_back(const RollbackMetrics& metrics, const std::string& from);
+  // A checkpoint vouches for the metrics up to its step: they are on the disk first.
+  void before_save() { metrics_->sync(); }
+  void saved(std::int64_t step);
   void finish_progress() { progress_.reset(); }
   void write(const RunSummary& summary) const;
 
@@ -51,17 +52,15 @@ class RunOutput {
   const std::string& checkpoint() const { return checkpoint_; }
 
  private:
-  void keep_folder(std::int64_t step);
+  void keep_folder(const RunStart& start);
   void make_folder();
-  void open_new_writer();
-  void open_writer();
+  void make_checkpoint_directory() const;
   std::string in_folder(const char* name) const;
 
   const Config& config_;
   bool resumed_ = false;
   std::int64_t first_step_ = 0;
   std::string checkpoint_;
-  std::optional<CheckpointWriter> writer_;
   std::optional<MetricsFile> metrics_;
   std::optional<Progress> progress_;
 };

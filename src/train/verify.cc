@@ -18,6 +18,7 @@
 #include "train/memory_plan.h"
 #include "train/run_data.h"
 #include "train/step.h"
+#include "train/whole_state.h"
 
 namespace meshtrain {
 namespace {
@@ -42,10 +43,6 @@ void train_and_visit(const Config& config, World& world, std::int64_t steps, con
     WholeState state(assembly, Copies::kCompare);
     if (assembly.leads()) visit(place.step, result, state);
   }
-}
-
-std::span<const float> values_in(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
 double largest_magnitude(std::span<const float> values) {
@@ -85,10 +82,10 @@ struct Reference {
   void record(const StepResult& result, const WholeState& state) {
     Step step{.result = result, .largest = {}};
     for (const NamedTensor& tensor : tensors_of(state)) {
-      const std::span<const std::byte> bytes = tensor.get();
-      states.append(bytes);
+      const std::span<const float> values = tensor.get();
+      states.append(std::as_bytes(values));
       double& largest = step.largest[kind_of(tensor, state)];
-      largest = std::max(largest, largest_magnitude(values_in(bytes)));
+      largest = std::max(largest, largest_magnitude(values));
     }
     steps.push_back(std::move(step));
   }
@@ -125,9 +122,8 @@ class Comparison {
     expected_.resize(static_cast<std::size_t>(tensor.shape.numel()));
     reference_.states.read(offset_, std::as_writable_bytes(std::span(expected_)));
     offset_ += tensor.bytes();
-    const std::span<const std::byte> bytes = tensor.get();
-    if (std::memcmp(expected_.data(), bytes.data(), bytes.size()) == 0) return;
-    const std::span<const float> found = values_in(bytes);
+    const std::span<const float> found = tensor.get();
+    if (std::memcmp(expected_.data(), found.data(), found.size_bytes()) == 0) return;
     const double magnitude = std::max(largest_magnitude(expected_), least_magnitude);
     const double passes =
         tolerance_.states.value_or(tolerance_.results > 0.0 ? std::numeric_limits<double>::infinity() : 0.0);

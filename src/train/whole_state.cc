@@ -1,7 +1,6 @@
 #include "train/whole_state.h"
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 
 namespace meshtrain {
@@ -88,45 +87,6 @@ void WholeState::send_all() {
   for (int unit = 0; unit < units; ++unit) {
     for (std::size_t i = 0; i < states_.tensors.size(); ++i) send(unit, i + 1);
   }
-}
-
-std::int64_t WholeState::buffer_bytes(const MeshLayout& layout, int parts, std::size_t states) {
-  const std::int64_t whole = largest_fetched(layout, parts) * static_cast<std::int64_t>(1 + states);
-  return (whole + UnitGather::staging_elements(layout)) * size_of(DType::kF32);
-}
-
-StateDestinations destinations_in(const Assembly& assembly) {
-  const MeshLayout& layout = assembly.layout;
-  const auto names = assembly.optimizer->state_names();
-  StateDestinations result;
-  std::map<std::string_view, std::size_t> index;  // in the model's order
-  for (const Param& param : layout.model().params()) {
-    index.emplace(param.decl.name, result.model.size());
-    result.model.push_back({.name = param.decl.name, .shape = param.decl.shape, .pieces = {}});
-    for (const std::string_view name : names) {
-      result.optimizer.push_back(
-          {.name = state_tensor_name(param, name), .shape = param.decl.shape, .pieces = {}});
-    }
-  }
-  for (int unit = 0; unit < static_cast<int>(assembly.params.units().size()); ++unit) {
-    for (const OwnedSlice& slice : assembly.params.owned_slices(unit)) {
-      const ParamDecl& decl = slice.param->decl;
-      const std::size_t place = index.at(decl.name);
-      const auto add = [&](const SliceRun& run, const Tensor& from, TensorDestination& to) {
-        to.pieces.push_back({.first = run.global,
-                             .count = run.count,
-                             .data = from.slice(0, run.local - slice.first, run.count).raw()});
-      };
-      const ParameterSpan span = assembly.span_of(slice);
-      for_each_run(decl.shape, decl.slice, slice.first, slice.count, [&](const SliceRun& run) {
-        add(run, slice.master, result.model[place]);
-        for (std::size_t i = 0; i < names.size(); ++i) {
-          add(run, span.states[i], result.optimizer[place * names.size() + i]);
-        }
-      });
-    }
-  }
-  return result;
 }
 
 }  // namespace meshtrain

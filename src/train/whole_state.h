@@ -1,17 +1,32 @@
-// The state of a run as checkpoints name it: whole tensors, wherever their parts lie.
+// The state of a run in one place, to compare it: whole tensors, wherever their parts lie, under the names that
+// checkpoints have.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/checkpoint_writer.h"
+#include "device/tensor.h"
 #include "train/assembly.h"
 #include "train/mesh_layout.h"
 #include "train/unit_gather.h"
 
 namespace meshtrain {
+
+struct NamedTensor {
+  std::string name;
+  Shape shape;
+  // Called once, in the order of the lists below, model first; what it gives lasts until the next call.
+  std::function<const void*()> fetch;
+
+  std::int64_t bytes() const { return shape.numel() * size_of(DType::kF32); }
+  std::span<const float> get() const {
+    return {static_cast<const float*>(fetch()), static_cast<std::size_t>(shape.numel())};
+  }
+};
 
 // Masters and optimizer state of every rank, for the one that leads (Assembly::leads), with the names, shapes
 // and order of a model on one rank: views of the assembly's memory where it owns a unit whole, else fetched
@@ -27,9 +42,6 @@ class WholeState {
 
   const std::vector<NamedTensor>& model() const { return model_; }
   const std::vector<NamedTensor>& optimizer() const { return optimizer_; }
-
-  // Bytes that it keeps on the rank that leads, where data-parallel ranks hold so many parts of a state.
-  static std::int64_t buffer_bytes(const MeshLayout& layout, int parts, std::size_t states);
 
  private:
   // Whole units that were fetched: of masters, of all optimizer states together.
@@ -48,12 +60,5 @@ class WholeState {
   std::vector<NamedTensor> model_;
   std::vector<NamedTensor> optimizer_;
 };
-
-// Where the tensors of such a state go in this rank's memory: the slices and parts that it owns.
-struct StateDestinations {
-  std::vector<TensorDestination> model;
-  std::vector<TensorDestination> optimizer;
-};
-StateDestinations destinations_in(const Assembly& assembly);
 
 }  // namespace meshtrain

@@ -1,0 +1,188 @@
+#include "cli/ckpt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/digest.h"
+#include "cli/commands.h"
+#include "telemetry/units.h"
+#include "train/checkpointing.h"
+#include "train/mesh.h"
+
+namespace meshtrain::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Arguments {
+  std::string path;
+  bool json = false;
+};
+
+std::shared_ptr<Arguments> add_checkpoint_argument(CLI::App& command) {
+  auto arguments = std::make_shared<Arguments>();
+  command
+      .add_option("CKPT", arguments->path,
+                  "A checkpoint; or a run folder or a folder of checkpoints: the newest")
+      ->required();
+  command.add_flag("--json", arguments->json, "For programs");
+  return arguments;
+}
+
+void print(const Json& json) {
+  fmt::print("{}\n", json.dump(2));
+}
+
+// --- inspect ---
+
+Json tensors_of(const Checkpoint& checkpoint) {
+  Json tensors = Json::array();
+  for (const auto& [name, tensor] : checkpoint.manifest().contents.tensors) {
+    Json dims = Json::array();
+    for (int d = 0; d < tensor.shape.rank(); ++d) dims.push_back(tensor.shape[d]);
+    tensors.push_back({{"name", name},
+                       {"dtype", safetensors_name(tensor.dtype)},
+                       {"shape", std::move(dims)},
+                       {"pieces", tensor.pieces.size()}});
+  }
+  return tensors;
+}
+
+std::uint64_t bytes_of(const Checkpoint& checkpoint) {
+  std::uint64_t bytes = 0;
+  for (const auto* files : {&checkpoint.manifest().contents.shards, &checkpoint.manifest().files}) {
+    for (const auto& [name, file] : *files) bytes += file.bytes;
+  }
+  return bytes;
+}
+
+// The mesh of the run that wrote it; null where no run did.
+Json mesh_of(const Config& config) {
+  if (config.mesh.dp == 0) return nullptr;
+  return {{"ranks", ranks_of(config.mesh)}, {"dp", config.mesh.dp}, {"zero", config.mesh.zero},
+          {"tp", config.mesh.tp},           {"pp", config.mesh.pp}, {"schedule", config.mesh.schedule}};
+}
+
+Json inspection(const Checkpoint& checkpoint) {
+  Json json = {
+      {"checkpoint", checkpoint.path()},        {"step", checkpoint.step()},
+      {"bytes", bytes_of(checkpoint)},          {"parameters", parameter_count(config_of(checkpoint).model)},
+      {"mesh", mesh_of(config_of(checkpoint))}, {"files", Json::array()},
+      {"tensors", tensors_of(checkpoint)},      {"state", checkpoint.state()}};
+  json["state"].erase("config");
+  for (const auto* files : {&checkpoint.manifest().contents.shards, &checkpoint.manifest().files}) {
+    for (const auto& [name, file] : *files) json["files"].push_back({{"name", name}, {"bytes", file.bytes}});
+  }
+  return json;
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+void print_inspection(const Json& json) {
+  fmt::print("{}: step {}, {} parameters, {} in {} files\n", text_of(json["checkpoint"]), json["step"].dump(),
+             json["parameters"].dump(), format_bytes(json["bytes"].get<std::int64_t>()), json["files"].size());
+  if (json["mesh"].is_null()) {
+    fmt::print("not written by a run\n");
+  } else {
+    std::string mesh;
+    for (const char* key : {"dp", "zero", "tp", "pp", "schedule"}) {
+      mesh += fmt::format(" {}={}", key, text_of(json["mesh"][key]));
+    }
+    fmt::print("written by {} ranks:{}\n", json["mesh"]["ranks"].dump(), mesh);
+  }
+  for (const auto& [key, value] : json["state"].items()) fmt::print("{}: {}\n", key, text_of(value));
+  std::size_t width = 6;
+  for (const Json& tensor : json["tensors"]) width = std::max(width, text_of(tensor["name"]).size());
+  fmt::print("\n{:<{}}  dtype  pieces  shape\n", "tensor", width);
+  for (const Json& tensor : json["tensors"]) {
+    fmt::print("{:<{}}  {:<5}  {:>6}  {}\n", text_of(tensor["name"]), width, text_of(tensor["dtype"]),
+               tensor["pieces"].dump(), tensor["shape"].dump());
+  }
+  fmt::print("\n{:>14}  file\n", "bytes");
+  for (const Json& file : json["files"])
+    fmt::print("{:>14}  {}\n", file["bytes"].dump(), text_of(file["name"]));
+}
+
+// --- digest ---
+
+Json to_json(const CheckpointDigest& digest) {
+  Json json = {{"total", digest.total}, {"state", Json::parse(digest.state)}, {"tensors", Json::object()}};
+  for (const TensorDigest& tensor : digest.tensors) json["tensors"][tensor.name] = tensor.hash;
+  return json;
+}
+
+// --- verify ---
+
+// What is wrong with the checkpoint, all that can be said.
+std::vector<std::string> damages_of(const std::string& path) {
+  try {
+    return Checkpoint(path, Verify::kManifest).damages();
+  } catch (const UserError& error) {
+    return {error.what()};
+  }
+}
+
+void verify(const Arguments& arguments) {
+  const std::string path = resolve_checkpoint(arguments.path);
+  const std::vector<std::string> damages = damages_of(path);
+  if (arguments.json) {
+    print({{"checkpoint", path}, {"whole", damages.empty()}, {"damages", damages}});
+  } else {
+    for (const std::string& damage : damages) fmt::print("{}\n", damage);
+  }
+  if (!damages.empty()) {
+    throw_run_error("{} is damaged, as said above; `train --resume` passes over it to the one before", path);
+  }
+  if (arguments.json) return;
+  const Checkpoint checkpoint(path, Verify::kManifest);
+  fmt::print("{} is whole: {} tensors, {} in {} files\n", path, checkpoint.manifest().contents.tensors.size(),
+             format_bytes(static_cast<std::int64_t>(bytes_of(checkpoint))),
+             checkpoint.manifest().contents.shards.size() + checkpoint.manifest().files.size());
+}
+
+}  // namespace
+
+void add_ckpt_inspect(CLI::App& ckpt) {
+  CLI::App* command = ckpt.add_subcommand("inspect", "What a checkpoint holds, and which mesh wrote it");
+  const auto arguments = add_checkpoint_argument(*command);
+  command->callback([arguments] {
+    const Json json = inspection(Checkpoint(resolve_checkpoint(arguments->path), Verify::kSizes));
+    arguments->json ? print(json) : print_inspection(json);
+  });
+}
+
+void add_ckpt_digest(CLI::App& ckpt) {
+  CLI::App* command = ckpt.add_subcommand(
+      "digest", "A hash of each tensor and of all, the same for every mesh that writes them");
+  const auto arguments = add_checkpoint_argument(*command);
+  command->callback([arguments] {
+    const CheckpointDigest digest = digest_of(Checkpoint(resolve_checkpoint(arguments->path), Verify::kSizes));
+    if (arguments->json) return print(to_json(digest));
+    for (const std::string& line : to_lines(digest)) fmt::print("{}\n", line);
+  });
+}
+
+void add_ckpt_verify(CLI::App& ckpt) {
+  CLI::App* command = ckpt.add_subcommand("verify", "Whether every byte is as it was written");
+  const auto arguments = add_checkpoint_argument(*command);
+  command->callback([arguments] { verify(*arguments); });
+}
+
+void add_ckpt(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("ckpt", "Looks into checkpoints");
+  command->require_subcommand(1);
+  add_ckpt_inspect(*command);
+  add_ckpt_digest(*command);
+  add_ckpt_verify(*command);
+}
+
+}  // namespace meshtrain::cli
