@@ -346,10 +346,10 @@ class RollbackAfterDamage : public Rollback {
   static Arguments train_slowly(const std::string& data, const std::string& folder) {
     return train(data, folder, {"data.valid=text.txt", "train.eval_every=10", "train.eval_batches=1000"});
   }
-  Outcome train_and_damage(const Arguments& words, const std::function<void()>& damage) const {
+  Outcome train_and_damage(const Arguments& words, const std::function<bool()>& evaluates,
+                           const std::function<void()>& damage) const {
     Process process(MESHTRAIN_BINARY, train_slowly("spike.txt", "run") + words, dir_);
-    EXPECT_TRUE(
-        process.wait_until([&] { return !metrics("run").empty() && metrics("run").back()["step"] == 10; }));
+    EXPECT_TRUE(process.wait_until(evaluates));
     damage();
     return process.finish();
   }
@@ -358,12 +358,15 @@ class RollbackAfterDamage : public Rollback {
 TEST_F(RollbackAfterDamage, ADamagedCheckpointIsPassedOver) {
   succeed(train_slowly("clean.txt", "clean"));
   const std::string newest = "run/checkpoints/" + checkpoint_name(10);
-  const Outcome outcome = train_and_damage({}, [&] {
-    const std::string shard = newest + "/" + Checkpoint(path(newest)).manifest().contents.shards.begin()->first;
-    std::string bytes = read(shard);
-    bytes.back() = static_cast<char>(bytes.back() ^ 1);
-    write(shard, bytes);
-  });
+  const Outcome outcome = train_and_damage(
+      {}, [&] { return exists(newest + "/manifest.json"); },
+      [&] {
+        const std::string shard =
+            newest + "/" + Checkpoint(path(newest)).manifest().contents.shards.begin()->first;
+        std::string bytes = read(shard);
+        bytes.back() = static_cast<char>(bytes.back() ^ 1);
+        write(shard, bytes);
+      });
   EXPECT_EQ(outcome.status, 0) << outcome;
   expect_contains(outcome.err, {"It is passed over", "back to run/checkpoints/" + checkpoint_name(5)});
   expect_same_end("run", "clean");
@@ -372,8 +375,9 @@ TEST_F(RollbackAfterDamage, ADamagedCheckpointIsPassedOver) {
 
 TEST_F(RollbackAfterDamage, WhatItStartedFromIsNamedWhenItIsGone) {
   succeed(train("spike.txt", "start") + Arguments{"--stop-at-step", "6"});
-  const Outcome outcome = train_and_damage({"--resume-from", "start", "-s", "checkpoint.every=0"},
-                                           [&] { fs::remove_all(path("start")); });
+  const Outcome outcome = train_and_damage(
+      {"--resume-from", "start", "-s", "checkpoint.every=0"}, [&] { return metrics("run").size() == 4; },
+      [&] { fs::remove_all(path("start")); });
   EXPECT_EQ(outcome.status, 1) << outcome;
   expect_contains(outcome.err, {"going back because of step 13 (gradient norm spike)", "start/checkpoints"});
 }
