@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "launch/restarts.h"
 #include "train/config.h"
 
 namespace meshtrain::cli {
@@ -53,6 +54,12 @@ Config with_ranks(const Config& config, std::int64_t asked);
 // made of this process. The config it gets has its mesh and its threads filled in.
 void run_on_ranks(const Config& config, const RankArguments& arguments,
                   const std::function<void(const Config& config, World& world)>& body);
+
+// The same for a run that is started again when a rank is lost (launch/restarts.h). `get_ready`: called in this
+// process before every restart; returns where it goes on.
+void run_restarting_on_ranks(const Config& config, const RankArguments& arguments, const RestartPolicy& policy,
+                             const std::function<void(const Config& config, World& world)>& body,
+                             const std::function<std::string()>& get_ready);
 
 // Checks that an option's value is a whole number in [least, most].
 CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());

@@ -32,6 +32,19 @@ Config with_ranks(const Config& config, std::int64_t asked) {
   return for_ranks(config, asked > 0 ? asked : least_ranks_of(config.mesh));
 }
 
+namespace {
+
+RanksAs ranks_as(const RankArguments& arguments) {
+  return arguments.ranks_as == "threads" ? RanksAs::kThreads : RanksAs::kProcesses;
+}
+
+Config with_threads(Config config, int threads) {
+  if (config.machine.threads == 0) config.machine.threads = threads;
+  return config;
+}
+
+}  // namespace
+
 void run_on_ranks(const Config& config, const RankArguments& arguments,
                   const std::function<void(const Config& config, World& world)>& body) {
   const std::optional<WorkerEnvironment> worker = worker_environment();
@@ -39,12 +52,18 @@ void run_on_ranks(const Config& config, const RankArguments& arguments,
   std::optional<int> asked;
   if (!worker) asked = static_cast<int>(ranks_of(meshed.mesh));
   if (arguments.ranks > 0) asked = static_cast<int>(arguments.ranks);
-  const RanksAs ranks_as = arguments.ranks_as == "threads" ? RanksAs::kThreads : RanksAs::kProcesses;
-  run_ranks(asked, ranks_as, meshed.mesh.engine, world_options(meshed), [&](World& world, int threads) {
-    Config own = meshed;
-    if (own.machine.threads == 0) own.machine.threads = threads;
-    body(own, world);
-  });
+  run_ranks(asked, ranks_as(arguments), meshed.mesh.engine, world_options(meshed),
+            [&](World& world, int threads) { body(with_threads(meshed, threads), world); });
+}
+
+void run_restarting_on_ranks(const Config& config, const RankArguments& arguments, const RestartPolicy& policy,
+                             const std::function<void(const Config& config, World& world)>& body,
+                             const std::function<std::string()>& get_ready) {
+  check_restartable(policy, ranks_as(arguments), config.mesh.engine);
+  run_restarting(with_ranks(config, arguments.ranks), policy,
+                 {.body = [&](const Attempt& attempt, World& world,
+                              int threads) { body(with_threads(attempt.config, threads), world); },
+                  .get_ready = get_ready});
 }
 
 }  // namespace meshtrain::cli

@@ -1,8 +1,10 @@
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "cli/commands.h"
 #include "train/run.h"
+#include "train/run_attempts.h"
 
 namespace meshtrain::cli {
 
@@ -11,6 +13,7 @@ void add_train(CLI::App& app) {
     ConfigArguments config;
     RunOptions options;
     RankArguments ranks;
+    RestartPolicy restarts;
   };
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("train", "Trains a model as a config says");
@@ -25,14 +28,29 @@ void add_train(CLI::App& app) {
   command->add_flag("--trace", arguments->options.trace,
                     "Write trace.json into the run folder: what each rank did when");
   add_rank_arguments(*command, arguments->ranks);
+  command
+      ->add_option("--max-restarts", arguments->restarts.most,
+                   "When a rank is lost, go on from the newest checkpoint, at most so many times")
+      ->check(whole_number(0));
+  command->add_flag("--elastic", arguments->restarts.elastic,
+                    "When ranks are lost, go on with those that are left, with a smaller mesh.dp");
   command->callback([arguments] {
     install_stop_handler();
     arguments->options.stop_requested = stop_requested;
     const Config config = load(arguments->config, arguments->ranks);
+    RunOptions& options = arguments->options;
+    const auto train = [&](const Config& of_rank, World& world) { run_training(of_rank, options, world); };
     try {
-      run_on_ranks(config, arguments->ranks, [&](const Config& of_rank, World& world) {
-        run_training(of_rank, arguments->options, world);
-      });
+      if (arguments->restarts.asked()) {
+        const RunAttempts attempts(config, options);
+        run_restarting_on_ranks(config, arguments->ranks, arguments->restarts, train, [&] {
+          RunAttempts::Next next = attempts.next();
+          options = std::move(next.options);
+          return next.from;
+        });
+      } else {
+        run_on_ranks(config, arguments->ranks, train);
+      }
     } catch (const RunError& error) {
       throw RunError(with_advice(error.what(), config));
     }

@@ -37,7 +37,7 @@ const RankFailure& cause_of(const std::vector<RankFailure>& failures) {
   return cause != failures.end() ? *cause : failures.front();
 }
 
-void throw_cause(const std::vector<RankFailure>& failures, int ranks) {
+std::string message_of_cause(const std::vector<RankFailure>& failures, int ranks) {
   const RankFailure& cause = cause_of(failures);
   const auto same = std::count_if(failures.begin(), failures.end(),
                                   [&](const RankFailure& f) { return f.message == cause.message; });
@@ -47,8 +47,12 @@ void throw_cause(const std::vector<RankFailure>& failures, int ranks) {
   const bool named = cause.kind == FailureKind::kEnded  ? false
                      : cause.kind == FailureKind::kUser ? other_user_error
                                                         : same < ranks;
-  const std::string message = named ? fmt::format("rank {}: {}", cause.rank, cause.message) : cause.message;
-  switch (cause.kind) {
+  return named ? fmt::format("rank {}: {}", cause.rank, cause.message) : cause.message;
+}
+
+void throw_cause(const std::vector<RankFailure>& failures, int ranks) {
+  const std::string message = message_of_cause(failures, ranks);
+  switch (cause_of(failures).kind) {
     case FailureKind::kUser:
       throw UserError(message);
     case FailureKind::kUnexpected:

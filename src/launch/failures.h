@@ -32,8 +32,11 @@ RankFailure describe_failure(int rank, const std::exception_ptr& failure);
 // in which they happened, not empty.
 const RankFailure& cause_of(const std::vector<RankFailure>& failures);
 
-// Throws that cause as UserError, RunError or std::runtime_error. "rank 3: " stands before it unless all
-// `ranks` say the same; before a UserError only where another rank has another.
+// What the user is told of it: "rank 3: " stands before the message unless all `ranks` say the same; before a
+// UserError only where another rank has another.
+std::string message_of_cause(const std::vector<RankFailure>& failures, int ranks);
+
+// Throws that cause with that message, as UserError, RunError or std::runtime_error.
 [[noreturn]] void throw_cause(const std::vector<RankFailure>& failures, int ranks);
 
 }  // namespace meshtrain

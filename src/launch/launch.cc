@@ -94,11 +94,23 @@ std::unique_ptr<World> join_world(const WorkerEnvironment& environment, const st
   return make_mpi_world(environment.size, options);
 }
 
+std::optional<WorkerEnvironment> launcher_of_ranks(const std::string& engine, std::optional<int> asked) {
+  check_engine(engine);
+  std::optional<WorkerEnvironment> environment = worker_environment();
+  if (environment && (environment->size > 1 || engine == "mpi")) return environment;
+  if (engine == "mpi") {
+    throw_user_error(
+        "mesh.engine = \"mpi\": no MPI launcher started this process. Use `mpirun -n {} meshtrain train "
+        "CONFIG`, or leave "
+        "mesh.engine out and give --ranks.",
+        asked.value_or(2));
+  }
+  return std::nullopt;
+}
+
 void run_ranks(std::optional<int> asked, RanksAs ranks_as, const std::string& engine,
                const WorldOptions& options, const RankBody& body) {
-  check_engine(engine);
-  const std::optional<WorkerEnvironment> environment = worker_environment();
-  if (environment && (environment->size > 1 || engine == "mpi")) {
+  if (const std::optional<WorkerEnvironment> environment = launcher_of_ranks(engine, asked)) {
     if (asked && *asked != environment->size) {
       throw_user_error("--ranks {}: {} started {} as ranks of one run; leave --ranks out, or start {} with it.",
                        *asked, environment->launcher, environment->size, *asked);
@@ -108,13 +120,6 @@ void run_ranks(std::optional<int> asked, RanksAs ranks_as, const std::string& en
                        environment->launcher);
     }
     return run_as_worker(*environment, engine, options, body);
-  }
-  if (engine == "mpi") {
-    throw_user_error(
-        "mesh.engine = \"mpi\": no MPI launcher started this process. Use `mpirun -n {} meshtrain train "
-        "CONFIG`, or leave "
-        "mesh.engine out and give --ranks.",
-        asked.value_or(2));
   }
   run_local_ranks({.ranks = asked.value_or(1), .ranks_as = ranks_as, .world = options}, body);
 }

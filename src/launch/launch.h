@@ -65,9 +65,14 @@ std::unique_ptr<World> join_world(const WorkerEnvironment& environment, const st
 
 // --- Both. ---
 
+// What that launcher says, where it made this process one rank of several; empty where ranks are local. A
+// launcher that started one process counts as none, unless the engine is "mpi". Throws UserError for an engine
+// that there is not, or that local ranks cannot have; `asked`: how many there would be.
+std::optional<WorkerEnvironment> launcher_of_ranks(const std::string& engine, std::optional<int> asked);
+
 // Runs `body` as the rank that a launcher made of this process, its cores shared out as above, or on local
-// ranks where there is none. A launcher that started one process counts as none, unless the engine is "mpi".
-// `asked`: the ranks of the command line, if any; with a launcher they must be as many as it started.
+// ranks where there is none. `asked`: the ranks of the command line, if any; with a launcher they must be as
+// many as it started.
 void run_ranks(std::optional<int> asked, RanksAs ranks_as, const std::string& engine,
                const WorldOptions& options, const RankBody& body);
 

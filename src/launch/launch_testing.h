@@ -1,6 +1,7 @@
 // For tests: a program that launches ranks, in a process of its own, with what it wrote and how it ended.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -85,6 +86,7 @@ class ForkedProgram {
     if (process_ < 0 || output_ < 0) throw std::runtime_error("fork failed");
     if (process_ > 0) return;
     setpgid(0, 0);
+    fcntl(output_, F_SETFL, O_APPEND);  // or writes at the same time would meet: memfds lock no position
     dup2(output_, STDOUT_FILENO);
     dup2(output_, STDERR_FILENO);
     _exit(run_as_main(program));

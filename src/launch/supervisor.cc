@@ -56,15 +56,22 @@ std::string_view hint_for(int signal) {
 }
 
 // How a process ended that did not say so itself.
-std::string describe_end(int rank, pid_t process, int status) {
+std::string describe_end(int rank, int ranks, pid_t process, int status) {
+  const std::string_view others = ranks > 1 ? "; the other ranks were stopped" : "";
   if (!WIFSIGNALED(status)) {
-    return fmt::format(
-        "rank {} (process {}) left with exit status {} before its work was done; the other ranks were stopped",
-        rank, process, WEXITSTATUS(status));
+    return fmt::format("rank {} (process {}) left with exit status {} before its work was done{}", rank,
+                       process, WEXITSTATUS(status), others);
   }
   const int signal = WTERMSIG(status);
-  return fmt::format("rank {} (process {}) was killed by signal {} ({}); the other ranks were stopped{}", rank,
-                     process, signal, strsignal(signal), hint_for(signal));
+  return fmt::format("rank {} (process {}) was killed by signal {} ({}){}{}", rank, process, signal,
+                     strsignal(signal), others, hint_for(signal));
+}
+
+// By SIGSTOP or its like, now.
+bool is_stopped(pid_t process) {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(process), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == process;
 }
 
 class Supervisor {
@@ -86,8 +93,7 @@ class Supervisor {
     }
   }
 
-  // Empty once all ranks have succeeded.
-  std::vector<RankFailure> run() {
+  RanksEnd run() {
     start();
     while (anyone_runs()) {
       wait_for_news();
@@ -100,19 +106,22 @@ class Supervisor {
     }
     std::sort(failures_.begin(), failures_.end(),
               [](const auto& a, const auto& b) { return a.first < b.first; });
-    std::vector<RankFailure> result;
-    for (auto& [order, failure] : failures_) result.push_back(std::move(failure));
-    return result;
+    RanksEnd end;
+    for (auto& [order, failure] : failures_) end.failures.push_back(std::move(failure));
+    end.user_signal = !passed_on_.empty();
+    if (end.failures.empty()) return end;
+    end.lost = lost(end.failures);
+    if (const int signal = cause_of(end.failures).signal; passed_on_.contains(signal)) end.ended_by = signal;
+    return end;
   }
-
-  // Whether the user sent `signal`, and the ranks got it from here.
-  bool passed_on(int signal) const { return passed_on_.contains(signal); }
 
  private:
   struct Rank {
     pid_t process = -1;  // -1: not started, or gone
     std::optional<RankOutput> output;
     bool pressed = false;  // told by us to end
+    bool stopped = false;  // found stopped, and killed by us
+    bool silent = false;   // ended by us, and said nothing
   };
   enum class Stage { kRunning, kAborted, kTerminated, kKilled };
 
@@ -244,16 +253,44 @@ class Supervisor {
     if (left && WEXITSTATUS(status) == EXIT_SUCCESS && statuses_.succeeded(rank)) return;
     if (const std::optional<RankFailure> failure = statuses_.failure(rank)) {
       failures_.emplace_back(statuses_.order(rank), *failure);
-    } else if (!left && ranks_[static_cast<std::size_t>(rank)].pressed) {
-      return;  // our own doing
+    } else if (Rank& state = ranks_[static_cast<std::size_t>(rank)]; !left && state.pressed) {
+      state.silent = true;  // our own doing
+      return;
     } else {
-      failures_.emplace_back(statuses_.take_order(),
-                             RankFailure{rank, FailureKind::kEnded, describe_end(rank, process, status),
-                                         left ? 0 : WTERMSIG(status)});
+      failures_.emplace_back(
+          statuses_.take_order(),
+          RankFailure{rank, FailureKind::kEnded, describe_end(rank, options_.ranks, process, status),
+                      left ? 0 : WTERMSIG(status)});
     }
     if (stage_ != Stage::kRunning) return;
     area_->abort(reason_for_others(failures_.back().second));
     enter(Stage::kAborted);
+    kill_stopped();
+  }
+
+  void kill_stopped() {
+    for (Rank& rank : ranks_) {
+      if (rank.process <= 0 || !is_stopped(rank.process)) continue;
+      rank.pressed = rank.stopped = true;
+      kill(rank.process, SIGKILL);
+    }
+  }
+
+  // See RanksEnd.
+  std::vector<int> lost(const std::vector<RankFailure>& failures) const {
+    std::set<int> result;
+    for (const RankFailure& failure : failures) {
+      const bool by_user = failure.signal != 0 && passed_on_.contains(failure.signal);
+      if (failure.kind == FailureKind::kEnded && !by_user) result.insert(failure.rank);
+    }
+    const auto insert = [&](bool Rank::*what) {
+      for (int rank = 0; rank < options_.ranks; ++rank) {
+        if (ranks_[static_cast<std::size_t>(rank)].*what) result.insert(rank);
+      }
+    };
+    insert(&Rank::stopped);
+    if (result.empty() && cause_of(failures).kind == FailureKind::kLostOthers) insert(&Rank::silent);
+    return {result.begin(), result.end()};
   }
 
   // After a failure: harder means against ranks that stay.
@@ -286,19 +323,15 @@ class Supervisor {
 
 }  // namespace
 
-void run_process_ranks(const LaunchOptions& options, const RankBody& body) {
+RanksEnd watch_process_ranks(const LaunchOptions& options, const RankBody& body) {
   check(is_only_thread(), "ranks are forked before any thread is started");
-  std::vector<RankFailure> failures;
-  int request = 0;
-  {
-    Supervisor supervisor(options, body);
-    failures = supervisor.run();
-    if (failures.empty()) return;
-    const int signal = cause_of(failures).signal;
-    if (supervisor.passed_on(signal)) request = signal;
-  }
-  if (request != 0) end_by(request);
-  throw_cause(failures, options.ranks);
+  return Supervisor(options, body).run();
+}
+
+void run_process_ranks(const LaunchOptions& options, const RankBody& body) {
+  const RanksEnd end = watch_process_ranks(options, body);
+  if (end.ended_by != 0) end_by(end.ended_by);
+  if (!end.failures.empty()) throw_cause(end.failures, options.ranks);
 }
 
 }  // namespace meshtrain

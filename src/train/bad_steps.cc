@@ -20,11 +20,9 @@ std::string message(const BadStep& bad, const TrainConfig& train) {
         bad.loss, bad.grad_norm, leave_out);
   }
   return fmt::format(
-      "the gradient norm ({:.6g}) is above {:.6g}, train.norm_spike = {} times the mean of the last {} steps, "
-      "and "
-      "the update was not applied; lower optimizer.lr, raise train.norm_spike, or look for damaged data in "
-      "this "
-      "step's samples{}",
+      "the gradient norm ({:.6g}) is above {:.6g}, train.norm_spike = {} times the mean of the last {} "
+      "steps, and the update was not applied; lower optimizer.lr, raise train.norm_spike, or look for damaged "
+      "data in this step's samples{}",
       bad.grad_norm, bad.threshold.value_or(0.0), train.norm_spike, train.norm_spike_window, leave_out);
 }
 

@@ -170,7 +170,7 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
   }
   check_tensors(assembly, checkpoint, has_optimizer);
   assembly.settle();  // nothing reads what is about to change
-  assembly.clear_optimizer_state();
+  assembly.reset_optimizer();
   for (const SavedPlace& place : places_in(assembly)) {
     if (place.state.empty() || has_optimizer) read_into(place, checkpoint);
   }
@@ -190,7 +190,7 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
 
 void load_masters(Assembly& assembly, const WeightSource& source) {
   assembly.settle();
-  assembly.clear_optimizer_state();
+  assembly.reset_optimizer();
   for (const SavedPlace& place : places_in(assembly)) {
     if (place.state.empty()) read_into(place, source);
   }

@@ -79,6 +79,19 @@ Config for_ranks(const Config& config, std::int64_t ranks) {
   return result;
 }
 
+std::optional<Config> for_ranks_at_most(const Config& config, std::int64_t most) {
+  Config fewer = config;
+  fewer.mesh.dp = std::min(config.mesh.dp, most / ranks_beside_dp(config.mesh));
+  for (; fewer.mesh.dp > 0; --fewer.mesh.dp) {
+    try {
+      validate_but_vocabulary(fewer);
+      return fewer;
+    } catch (const UserError&) {  // the next smaller one
+    }
+  }
+  return std::nullopt;
+}
+
 std::int64_t rank_at(const MeshConfig& mesh, std::int64_t tp, std::int64_t dp, std::int64_t pp) {
   return tp + mesh.tp * mesh.cp * (dp + mesh.dp * pp);
 }

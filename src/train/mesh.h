@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "comm/device_mesh.h"
@@ -20,6 +21,10 @@ std::int64_t least_ranks_of(const MeshConfig& mesh);
 // The config with mesh.dp filled in for `ranks` ranks. Throws UserError when the mesh has another number,
 // naming the sizes that would work, and when the batch does not divide.
 Config for_ranks(const Config& config, std::int64_t ranks);
+
+// The config with the largest mesh.dp, at most its own, that needs no more than `most` ranks and works with its
+// batch; nothing when a copy of the model takes more. config.mesh.dp must be filled in.
+std::optional<Config> for_ranks_at_most(const Config& config, std::int64_t most);
 
 // The rank at these coordinates: tp is innermost, pp outermost. The mesh must be filled in.
 std::int64_t rank_at(const MeshConfig& mesh, std::int64_t tp, std::int64_t dp, std::int64_t pp);

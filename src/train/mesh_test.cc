@@ -68,6 +68,22 @@ TEST(Mesh, DataParallelRanksAreCopiesOfTheModel) {
   }
 }
 
+// 12 micro-batches: dp is one of 1, 2, 3, 4, 6, 12.
+TEST(Mesh, FewerRanksGetTheLargestMeshThatWorks) {
+  const auto dp_of = [](const Config& config, std::int64_t most) {
+    const std::optional<Config> result = for_ranks_at_most(config, most);
+    return result ? result->mesh.dp : 0;
+  };
+  const std::pair<std::int64_t, std::int64_t> single[] = {{9, 6}, {6, 6}, {5, 4}, {4, 4},
+                                                          {2, 2}, {1, 1}, {0, 0}};
+  for (const auto& [most, dp] : single) EXPECT_EQ(dp_of(config_with(6), most), dp) << most;
+  const std::pair<std::int64_t, std::int64_t> fours[] = {{24, 6}, {23, 4}, {15, 3}, {4, 1}, {3, 0}, {0, 0}};
+  for (const auto& [most, dp] : fours) EXPECT_EQ(dp_of(with_tp_and_pp(config_with(6)), most), dp) << most;
+  Config only_dp = config_with(6);
+  only_dp.mesh.dp = 4;
+  EXPECT_EQ(for_ranks_at_most(config_with(6), 5), only_dp);
+}
+
 TEST(Mesh, RanksThatAreNoWholeCopiesAreRefusedWithWhatWouldWork) {
   const std::pair<std::int64_t, const char*> open[] = {
       {1, "Start 4 ranks"}, {6, "Start 4 or 8 ranks"}, {18, "Start 16 or 24 ranks"}, {99, "Start 48 ranks"}};

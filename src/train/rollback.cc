@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/communicator.h"
+#include "comm/agreement.h"
 #include "train/resume.h"
 
 namespace meshtrain {
@@ -23,30 +23,34 @@ RollbackMetrics metrics_of(const BadStep& bad, std::int64_t step, std::int64_t b
   return metrics;
 }
 
-ResumeSource source_to_go_back_to(Assembly& assembly, const std::string& started_from) {
+// `last`: the newest checkpoint of this run, or the one that it went on from; empty: neither.
+ResumeSource source_to_go_back_to(Assembly& assembly, const std::string& last) {
   Communicator& ranks = *assembly.groups.control;
   ResumeSource own = newest_whole_checkpoint(assembly.config().checkpoint.dir, ranks);
-  return own.checkpoint || started_from.empty() ? std::move(own) : whole_checkpoint(started_from, ranks);
-}
-
-RunPosition load(Assembly& assembly, const Checkpoint* checkpoint) {
-  if (checkpoint != nullptr) return restore(assembly, *checkpoint);
-  assembly.clear_optimizer_state();
-  assembly.initialize();
-  return {};
+  return own.checkpoint || last.empty() ? std::move(own) : whole_checkpoint(last, ranks);
 }
 
 }  // namespace
 
-RunPosition roll_back(Assembly& assembly, RunOutput* output, const RunPosition& place, const BadStep& bad,
-                      const std::string& started_from) {
+RunPosition load_start(Assembly& assembly, const Checkpoint* checkpoint) {
+  if (checkpoint != nullptr) return restore(assembly, *checkpoint);
+  assembly.initialize();
+  return {};
+}
+
+RunPosition roll_back(Assembly& assembly, CheckpointWriter& writer, RunOutput* output, const RunPosition& place,
+                      const BadStep& bad) {
   const std::int64_t bad_step = place.step + 1;
   assembly.settle();
+  writer.flush();
+  const std::string last =
+      text_of_first(*assembly.groups.control, output != nullptr ? output->checkpoint() : "");
   ResumeSource source;
   RunPosition now;
   try {
-    source = source_to_go_back_to(assembly, started_from);
-    now = load(assembly, source.checkpoint.get());
+    assembly.reset_optimizer();
+    source = source_to_go_back_to(assembly, last);
+    now = load_start(assembly, source.checkpoint.get());
   } catch (const UserError& error) {
     throw_run_error("going back because of step {} ({}): {}", bad_step, name_of(bad.reason), error.what());
   }

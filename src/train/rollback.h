@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "comm/communicator.h"
 #include "train/assembly.h"
 #include "train/bad_steps.h"
 #include "train/checkpointing.h"
@@ -11,12 +12,16 @@
 
 namespace meshtrain {
 
-// After the step behind `place`, whose update was not applied, turned out bad: restores the newest whole
-// checkpoint of this run, else the checkpoint `started_from`, else (empty) the initial weights; and leaves the
-// data of the bad step out, so that the steps in between are done again as before and the bad one with the
-// samples that follow. Every save must be committed. `output` of the rank that leads, which notes it in the run
-// folder and says it; null on the others. Returns where the run now stands. A collective call; throws RunError.
-RunPosition roll_back(Assembly& assembly, RunOutput* output, const RunPosition& place, const BadStep& bad,
-                      const std::string& started_from);
+// The state from which a run without a checkpoint of its own goes on: that of `checkpoint`, or, where there is
+// none, initial weights. A collective call. Throws UserError.
+RunPosition load_start(Assembly& assembly, const Checkpoint* checkpoint);
+
+// After the step behind `place`, whose update was not applied, turned out bad: waits for the save in flight,
+// restores the newest whole checkpoint of this run (without one, what it started from), and leaves the data of
+// the bad step out, so that the steps in between are done again as before and the bad one with the samples that
+// follow. `output` of the rank that leads, which notes it in the run folder and says it; null on the others.
+// Returns where the run now stands. A collective call; throws RunError.
+RunPosition roll_back(Assembly& assembly, CheckpointWriter& writer, RunOutput* output, const RunPosition& place,
+                      const BadStep& bad);
 
 }  // namespace meshtrain

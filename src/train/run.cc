@@ -49,8 +49,7 @@ class Run {
         control_(*assembly_.groups.control) {
     if (assembly_.leads()) output_.emplace(config);
     const RunStart start = begin();
-    started_from_ = start.from;
-    if (output_) output_->open(start);
+    if (output_) output_->open(start, options_.restarted);
     writer_.emplace(CheckpointWriter::Options{.directory = config.checkpoint.dir,
                                               .keep = config.checkpoint.keep,
                                               .async = config.checkpoint.async,
@@ -78,12 +77,12 @@ class Run {
 
  private:
   void loop() {
-    if (evaluation_owed_) evaluate_and_record();
-    bool stopped = any_rank(control_, options_.stop_requested());
+    if (evaluation_owed_ && !is_last_wanted()) evaluate_and_record();
+    bool stopped = any_rank(control_, options_.stop_requested() || is_last_wanted());
     while (place_.step < config_.train.steps && !stopped) {
       const StepEnd end = step();
       if (end == StepEnd::kRolledBack) continue;
-      stopped = end == StepEnd::kStop || place_.step == options_.stop_at_step;
+      stopped = end == StepEnd::kStop || is_last_wanted();
       // Before the evaluation, which may take long.
       const bool due = place_.step == config_.train.steps ||
                        (config_.checkpoint.every > 0 && place_.step % config_.checkpoint.every == 0);
@@ -101,11 +100,8 @@ class Run {
   // Initial weights, or those of a checkpoint.
   RunStart begin() {
     const ResumeSource source = source_to_go_on_from();
-    if (!source.checkpoint) {
-      assembly_.initialize();
-      return {};
-    }
-    place_ = restore(assembly_, *source.checkpoint);
+    place_ = load_start(assembly_, source.checkpoint.get());
+    if (!source.checkpoint) return {};
     // A checkpoint from elsewhere begins a run of its own.
     const std::string& from = source.checkpoint->path();
     const RunStart start = {.from = from,
@@ -116,7 +112,9 @@ class Run {
     evaluation_owed_ = any_rank(control_, output_ && evaluation_due() && !recorded);
     check_something_is_left(from);
     if (output_) {
-      if (place_.step < config_.train.steps) {
+      if (is_last_wanted() || (place_.step >= config_.train.steps && !evaluation_owed_)) {
+        notice("{} is the last checkpoint of this run already", from);
+      } else if (place_.step < config_.train.steps) {
         notice("going on from {} at step {}", from, place_.step + 1);
       } else {
         notice("going on from {} with the evaluation after its last step", from);
@@ -135,7 +133,10 @@ class Run {
     return source;
   }
 
+  bool is_last_wanted() const { return options_.stop_at_step > 0 && place_.step >= options_.stop_at_step; }
+
   void check_something_is_left(const std::string& from) const {
+    if (options_.restarted) return;
     if (place_.step >= config_.train.steps && !evaluation_owed_) {
       throw_user_error(
           "{} is at step {} already and train.steps is {}: nothing is left to train; raise train.steps", from,
@@ -213,8 +214,7 @@ class Run {
 
   void roll_back_from(const BadStep& bad) {
     const TraceSpan span = traced("rollback");
-    writer_->flush();
-    place_ = roll_back(assembly_, output_ ? &*output_ : nullptr, place_, bad, started_from_);
+    place_ = roll_back(assembly_, *writer_, output_ ? &*output_ : nullptr, place_, bad);
     last_evaluation_.reset();  // perhaps of a step that did not happen; that of the checkpoint is recorded
   }
 
@@ -330,7 +330,6 @@ class Run {
   Communicator& control_;
   std::optional<RunOutput> output_;  // of the rank that leads
   std::optional<CheckpointWriter> writer_;
-  std::string started_from_;  // a checkpoint; empty: at step 1
   RunPosition place_;
   bool evaluation_owed_ = false;  // due after the step done last, and not recorded yet
   static constexpr int kPeakMeasurements = 5;

@@ -11,13 +11,16 @@
 namespace meshtrain {
 
 struct RunOptions {
-  bool resume = false;      // go on from the newest checkpoint; from the start when there is none
-  std::string resume_from;  // go on from this checkpoint instead of the newest
+  bool resume = false;        // go on from the newest checkpoint; from the start when there is none
+  std::string resume_from{};  // go on from this checkpoint instead of the newest
   std::int64_t stop_at_step =
       0;  // save and stop after this step, the schedule being that of train.steps; 0: off
   // Asked in every step; true on any rank: save and stop.
   std::function<bool()> stop_requested = [] { return false; };
   bool trace = false;  // leave trace.json
+  // What output.dir holds is left by an attempt at this very run that was lost (train/run_attempts.h): it is
+  // not moved out of the way, and to find nothing left to do is no mistake.
+  bool restarted = false;
 };
 
 // Leaves output.dir with config.toml, metrics.jsonl, checkpoints/, summary.json and, if asked for, trace.json

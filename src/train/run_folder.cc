@@ -14,13 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool holds_run(const fs::path& dir) {
-  for (const char* name : {"metrics.jsonl", "summary.json", "checkpoints"}) {
-    if (fs::exists(dir / name)) return true;
-  }
-  return false;
-}
-
 fs::path without_trailing_slash(const std::string& dir) {
   const fs::path path = fs::path(dir).lexically_normal();
   return path.has_filename() ? path : path.parent_path();
@@ -37,11 +30,19 @@ std::string set_aside(const fs::path& dir) {
 
 }  // namespace
 
+bool holds_run(const std::string& dir) {
+  for (const char* name : {"metrics.jsonl", "summary.json", "checkpoints"}) {
+    std::error_code ignored;
+    if (fs::exists(fs::path(dir) / name, ignored)) return true;
+  }
+  return false;
+}
+
 std::string prepare_run_folder(const std::string& dir, bool keep) {
   const fs::path path = without_trailing_slash(dir);
   std::string aside;
   try {
-    if (!keep && holds_run(path)) aside = set_aside(path);
+    if (!keep && holds_run(path.string())) aside = set_aside(path);
     fs::create_directories(path);
   } catch (const fs::filesystem_error& error) {
     throw_user_error(

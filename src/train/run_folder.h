@@ -5,9 +5,11 @@
 
 namespace meshtrain {
 
-// Creates `dir`. When it already holds a run (metrics.jsonl, summary.json or checkpoints/) and `keep` is
-// false, that run is renamed to the first free DIR.1, DIR.2, …; returns its new name, else "".
-// Throws UserError when the folder cannot be made or written.
+// Whether metrics.jsonl, summary.json or checkpoints/ is in `dir`.
+bool holds_run(const std::string& dir);
+
+// Creates `dir`. When it already holds a run and `keep` is false, that run is renamed to the first free DIR.1,
+// DIR.2, …; returns its new name, else "". Throws UserError when the folder cannot be made or written.
 std::string prepare_run_folder(const std::string& dir, bool keep);
 
 // Writes a small file whole or not at all. Throws RunError.

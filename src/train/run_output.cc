@@ -36,14 +36,14 @@ bool RunOutput::has_recorded_evaluation(std::int64_t step) const {
   return has_evaluation(in_folder("metrics.jsonl"), step);
 }
 
-void RunOutput::open(const RunStart& start) {
+void RunOutput::open(const RunStart& start, bool own_folder) {
   resumed_ = !start.from.empty();
   first_step_ = start.step;
   checkpoint_ = start.from;
   if (start.same_run) {
     keep_folder(start);
   } else {
-    make_folder();
+    make_folder(own_folder);
   }
 }
 
@@ -59,11 +59,11 @@ void RunOutput::keep_folder(const RunStart& start) {
   }
 }
 
-void RunOutput::make_folder() {
+void RunOutput::make_folder(bool own) {
   // What would refuse this run is found before an earlier one is moved out of its way.
   const bool moves_with_run = lies_in(config_.checkpoint.dir, config_.output.dir);
   if (!moves_with_run) make_checkpoint_directory();
-  const std::string aside = prepare_run_folder(config_.output.dir, /*keep=*/false);
+  const std::string aside = prepare_run_folder(config_.output.dir, /*keep=*/own);
   if (!aside.empty()) {
     notice("{} held another run, which is now in {} (--resume goes on with a run)", config_.output.dir, aside);
   }

@@ -32,19 +32,20 @@ class RunOutput {
   // Whether the evaluation after `step` was recorded by the run that goes on.
   bool has_recorded_evaluation(std::int64_t step) const;
 
-  // Makes or keeps the run folder, and moves what another run left out of the way. Throws UserError.
-  void open(const RunStart& start);
+  // Makes or keeps the run folder, and moves what another run left out of the way, unless what it holds is
+  // this run's own: `own_folder`. Throws UserError.
+  void open(const RunStart& start, bool own_folder);
   // Before the first step. `peak_tflops` of all ranks; 0 or less: not known.
   void begin(double peak_tflops);
 
   void record(const StepMetrics& metrics);
   void record(const EvalMetrics& metrics);
-  // The run is back at the checkpoint `from` (empty: at the initial weights), which has done metrics.step
-  // steps.
-  void roll_back(const RollbackMetrics& metrics, const std::string& from);
   // A checkpoint vouches for the metrics up to its step: they are on the disk first.
   void before_save() { metrics_->sync(); }
   void saved(std::int64_t step);
+  // The run is back at the checkpoint `from` (empty: at the initial weights), which has done metrics.step
+  // steps.
+  void roll_back(const RollbackMetrics& metrics, const std::string& from);
   void finish_progress() { progress_.reset(); }
   void write(const RunSummary& summary) const;
 
@@ -53,7 +54,7 @@ class RunOutput {
 
  private:
   void keep_folder(const RunStart& start);
-  void make_folder();
+  void make_folder(bool own);
   void make_checkpoint_directory() const;
   std::string in_folder(const char* name) const;
 
