@@ -89,10 +89,13 @@ struct MeshConfig {
 };
 
 struct CheckpointConfig {
-  std::string dir;         // output.dir/checkpoints unless said
-  std::int64_t every = 0;  // steps; 0: only at the end
-  std::int64_t keep = 3;   // newest kept; 0: all
-  bool async = false;      // write in the background; needs memory for one copy
+  static constexpr std::int64_t kAuto = -1;  // train/checkpoint_rhythm.h
+
+  std::string dir;          // output.dir/checkpoints unless said
+  std::int64_t every = 0;   // steps; 0: only at the end; or kAuto
+  std::int64_t keep = 3;    // newest kept; 0: all
+  bool async = false;       // write in the background; needs memory for one copy
+  double mtbf_hours = 0.0;  // between failures of the whole run; 0: one in 50 000 hours of each rank
 
   friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
 };

@@ -17,6 +17,7 @@
 #include "model/flops.h"
 #include "telemetry/peak.h"
 #include "train/assembly.h"
+#include "train/checkpoint_rhythm.h"
 #include "train/checkpointing.h"
 #include "train/evaluation.h"
 #include "train/memory_plan.h"
@@ -26,6 +27,7 @@
 #include "train/run_output.h"
 #include "train/run_summary.h"
 #include "train/run_trace.h"
+#include "train/saving_phases.h"
 #include "train/step.h"
 #include "train/vocabulary.h"
 
@@ -46,7 +48,8 @@ class Run {
         data_(config, tokenizer),
         device_(world.make_device()),
         assembly_(config, *device_, world, plan_memory(config, *device_, world)),
-        control_(*assembly_.groups.control) {
+        control_(*assembly_.groups.control),
+        rhythm_(config) {
     if (assembly_.leads()) output_.emplace(config);
     const RunStart start = begin();
     if (output_) output_->open(start, options_.restarted);
@@ -54,7 +57,7 @@ class Run {
                                               .keep = config.checkpoint.keep,
                                               .async = config.checkpoint.async,
                                               .copy = assembly_.checkpoint_copy(),
-                                              .hook = {}},
+                                              .hook = phases_of_saving(options.at_phase)},
                     assembly_.groups.checkpoint.get());
     peak_tflops_ = config_.machine.peak_tflops;
     if (peak_tflops_ < 0.0) peak_tflops_ = sum_of_ranks(control_, peak_of_this_rank(), Traffic::kOther);
@@ -68,6 +71,8 @@ class Run {
       writer_->flush();
       write_summary();
       if (trace_ != nullptr) trace_->finish(assembly_);
+      // None has succeeded before all have, and one that hangs here is missed.
+      control_.barrier();
     } catch (const RunError&) {
       finish_saving();
       throw;
@@ -79,13 +84,13 @@ class Run {
   void loop() {
     if (evaluation_owed_ && !is_last_wanted()) evaluate_and_record();
     bool stopped = any_rank(control_, options_.stop_requested() || is_last_wanted());
+    rhythm_.begin(place_.step);
     while (place_.step < config_.train.steps && !stopped) {
       const StepEnd end = step();
       if (end == StepEnd::kRolledBack) continue;
       stopped = end == StepEnd::kStop || is_last_wanted();
       // Before the evaluation, which may take long.
-      const bool due = place_.step == config_.train.steps ||
-                       (config_.checkpoint.every > 0 && place_.step % config_.checkpoint.every == 0);
+      const bool due = place_.step == config_.train.steps || rhythm_.due(place_.step);
       if (due) save();
       evaluation_owed_ = evaluation_due();
       if (evaluation_owed_ && !stopped) {
@@ -110,7 +115,8 @@ class Run {
                             .damaged = source.damaged};
     const bool recorded = output_ && start.same_run && output_->has_recorded_evaluation(place_.step);
     evaluation_owed_ = any_rank(control_, output_ && evaluation_due() && !recorded);
-    check_something_is_left(from);
+    const bool cut_off = output_ && start.same_run && !output_->has_summary_of(place_.step);
+    check_something_is_left(from, any_rank(control_, cut_off));
     if (output_) {
       if (is_last_wanted() || (place_.step >= config_.train.steps && !evaluation_owed_)) {
         notice("{} is the last checkpoint of this run already", from);
@@ -135,14 +141,15 @@ class Run {
 
   bool is_last_wanted() const { return options_.stop_at_step > 0 && place_.step >= options_.stop_at_step; }
 
-  void check_something_is_left(const std::string& from) const {
+  // `cut_off`: the run did not get to its end after this checkpoint.
+  void check_something_is_left(const std::string& from, bool cut_off) const {
     if (options_.restarted) return;
-    if (place_.step >= config_.train.steps && !evaluation_owed_) {
+    if (place_.step >= config_.train.steps && !evaluation_owed_ && !cut_off) {
       throw_user_error(
           "{} is at step {} already and train.steps is {}: nothing is left to train; raise train.steps", from,
           place_.step, config_.train.steps);
     }
-    if (options_.stop_at_step > 0 && options_.stop_at_step <= place_.step) {
+    if (is_last_wanted() && !(cut_off && options_.stop_at_step == place_.step)) {
       throw_user_error("--stop-at-step {}: {} is at step {} already; name a later step", options_.stop_at_step,
                        from, place_.step);
     }
@@ -165,7 +172,7 @@ class Run {
     try {
       const Batch batch = rank_batch(data_.train(), assembly_, place_.position, place_.bad_steps.left_out);
       result = train_step(assembly_, {.tokens = batch.tokens, .targets = batch.targets}, lr, place_.updates + 1,
-                          options_.stop_requested, place_.bad_steps.norms);
+                          options_.stop_requested, place_.bad_steps.norms, phases_of(number));
     } catch (const BadStepError& error) {
       if (!rolls_back()) throw_run_error("step {}: {}{}", number, error.what(), rollbacks_before());
       bad = error.bad();
@@ -216,6 +223,11 @@ class Run {
     const TraceSpan span = traced("rollback");
     place_ = roll_back(assembly_, *writer_, output_ ? &*output_ : nullptr, place_, bad);
     last_evaluation_.reset();  // perhaps of a step that did not happen; that of the checkpoint is recorded
+  }
+
+  std::function<void(std::string_view)> phases_of(std::int64_t step) const {
+    if (!options_.at_phase) return {};
+    return [this, step](std::string_view phase) { options_.at_phase(phase, step); };
   }
 
   template <class... Args>
@@ -269,10 +281,15 @@ class Run {
 
   void save() {
     const TraceSpan span = traced("{}", config_.checkpoint.async ? "checkpoint copy" : "checkpoint");
+    const Stopwatch watch;
     assembly_.settle();
     if (output_) output_->before_save();
     writer_->write(checkpoint_contents(assembly_, place_));
     if (output_) output_->saved(place_.step);
+    const SaveTimes times = {.stall = watch.seconds(), .writing = writer_->stats().mean_write_seconds()};
+    stalled_seconds_ += times.stall;
+    const std::string told = rhythm_.saved(place_.step, times, control_);
+    if (output_ && !told.empty()) output_->say(told);
   }
 
   void write_summary() {
@@ -293,6 +310,8 @@ class Run {
                     .engine = std::string(world_.engine()),
                     .ranks = ranks,
                     .checkpoint = output_->checkpoint(),
+                    .saves = writer_->stats(),
+                    .stalled_seconds = stalled_seconds_,
                     .evaluation = last_evaluation_});
   }
 
@@ -331,6 +350,8 @@ class Run {
   std::optional<RunOutput> output_;  // of the rank that leads
   std::optional<CheckpointWriter> writer_;
   RunPosition place_;
+  CheckpointRhythm rhythm_;
+  double stalled_seconds_ = 0.0;  // that training stood still for saves
   bool evaluation_owed_ = false;  // due after the step done last, and not recorded yet
   static constexpr int kPeakMeasurements = 5;
   double peak_tflops_ = 0.0;  // of all ranks
