@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/pause_point.h"
 #include "cli/commands.h"
 #include "train/run.h"
 #include "train/run_attempts.h"
@@ -37,9 +38,18 @@ void add_train(CLI::App& app) {
   command->callback([arguments] {
     install_stop_handler();
     arguments->options.stop_requested = stop_requested;
+    const std::unique_ptr<PausePoint> pause = PausePoint::from_environment();
     const Config config = load(arguments->config, arguments->ranks);
     RunOptions& options = arguments->options;
-    const auto train = [&](const Config& of_rank, World& world) { run_training(of_rank, options, world); };
+    const auto train = [&](const Config& of_rank, World& world) {
+      RunOptions own = options;
+      if (pause) {
+        own.at_phase = [&pause, rank = world.rank()](std::string_view phase, std::int64_t step) {
+          pause->reach(phase, step, rank);
+        };
+      }
+      run_training(of_rank, own, world);
+    };
     try {
       if (arguments->restarts.asked()) {
         const RunAttempts attempts(config, options);

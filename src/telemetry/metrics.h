@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace meshtrain {
 
@@ -26,12 +28,26 @@ struct EvalMetrics {
   std::optional<double> bits_per_byte;  // absent when the number of bytes is not known
 };
 
+// A run went back to `step`, to leave the data of a bad step out.
+struct RollbackMetrics {
+  std::int64_t step = 0;      // steps done of the state gone back to
+  std::int64_t bad_step = 0;  // its update was not applied
+  std::string reason;
+  double loss = 0.0;  // of the bad step
+  double grad_norm = 0.0;
+  std::optional<double> threshold;                              // that a spike's norm exceeds
+  std::vector<std::pair<std::int64_t, std::int64_t>> left_out;  // samples from now on: first and count
+};
+
 // One line without its end: {"step": 1, "loss": …, "grad_norm": …, "lr": …, "tokens": …, "tokens_per_second":
-// …, "step_seconds": …, "mfu": …, "skipped": false}, and {"step": 1, "eval_loss": …, "eval_bits_per_byte": …}.
+// …, "step_seconds": …, "mfu": …, "skipped": false}, and {"step": 1, "eval_loss": …, "eval_bits_per_byte": …}
+// and {"step": 1, "rollback": {"bad_step": 3, "reason": "…", "loss": …, "grad_norm": …, "threshold": …,
+// "left_out": [[first, count], …]}}.
 // Numbers have the fewest digits that read back to the same bits. JSON has no infinity and no NaN: a value
 // that is absent or not finite is null.
 std::string to_json_line(const StepMetrics& metrics);
 std::string to_json_line(const EvalMetrics& metrics);
+std::string to_json_line(const RollbackMetrics& metrics);
 
 // The file, held open for the run. Each line is handed to the operating system at once, so that a kill loses
 // none. Errors while writing are RunErrors that name the file. Used by one thread.
@@ -47,11 +63,14 @@ class MetricsFile {
 
   void append(const StepMetrics& metrics);
   void append(const EvalMetrics& metrics);
+  // Cuts the lines of later steps than metrics.step, and appends this one.
+  void roll_back(const RollbackMetrics& metrics);
   // The lines so far survive a crash of the machine: for use before a checkpoint is committed.
   void sync();
 
  private:
   void append_line(std::string line);
+  void shorten(std::size_t bytes);
 
   std::string path_;
   int descriptor_ = -1;
@@ -61,7 +80,8 @@ class MetricsFile {
 bool has_evaluation(const std::string& path, std::int64_t step);
 
 // Bytes at the start of `text`, the contents of a metrics file, that a run resumed from `step` keeps: whole
-// lines before the first of a later step. A last line that a crash cut short is not kept.
+// lines before the first of a later step, or of a rollback to this one, which the checkpoint of `step` does not
+// know of: the resumed run comes upon the bad step again. A last line that a crash cut short is not kept.
 std::size_t kept_bytes(std::string_view text, std::int64_t step);
 
 }  // namespace meshtrain

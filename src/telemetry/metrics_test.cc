@@ -132,6 +132,58 @@ TEST_F(MetricsTest, SaysWhetherAnEvaluationIsRecorded) {
   EXPECT_FALSE(has_evaluation(path_, 4));
 }
 
+RollbackMetrics rollback(std::int64_t step, std::int64_t bad_step) {
+  RollbackMetrics metrics;
+  metrics.step = step;
+  metrics.bad_step = bad_step;
+  metrics.reason = "gradient norm spike";
+  metrics.loss = 2.5;
+  metrics.grad_norm = 40.0;
+  metrics.threshold = 0.1;
+  metrics.left_out = {{48, 4}, {56, 4}};
+  return metrics;
+}
+
+TEST(MetricsLine, OfARollback) {
+  EXPECT_EQ(to_json_line(rollback(10, 13)),
+            R"({"step": 10, "rollback": {"bad_step": 13, "reason": "gradient norm spike", "loss": 2.5, )"
+            R"("grad_norm": 40.0, "threshold": 0.1, "left_out": [[48, 4], [56, 4]]}})");
+  RollbackMetrics metrics = rollback(10, 13);
+  metrics.loss = std::numeric_limits<double>::quiet_NaN();
+  metrics.grad_norm = std::numeric_limits<double>::infinity();
+  metrics.threshold.reset();
+  const Json json = Json::parse(to_json_line(metrics))["rollback"];
+  for (const char* key : {"loss", "grad_norm", "threshold"}) EXPECT_TRUE(json[key].is_null()) << key;
+}
+
+TEST_F(MetricsTest, ARollbackCutsTheStepsThatWillBeDoneAgain) {
+  const EvalMetrics eval{.step = 2, .loss = 2.0, .bits_per_byte = {}};
+  MetricsFile file(path_, std::nullopt);
+  file.append(step(1));
+  file.append(step(2));
+  file.append(eval);
+  file.append(step(3));
+  file.roll_back(rollback(2, 4));
+  file.append(step(3));
+  file.roll_back(rollback(2, 5));
+  file.append(step(3));
+  const std::string until_2 =
+      to_json_line(step(1)) + "\n" + to_json_line(step(2)) + "\n" + to_json_line(eval) + "\n";
+  const std::string events = to_json_line(rollback(2, 4)) + "\n" + to_json_line(rollback(2, 5)) + "\n";
+  EXPECT_EQ(contents(path_), until_2 + events + to_json_line(step(3)) + "\n");
+  EXPECT_TRUE(has_evaluation(path_, 2));
+
+  // The checkpoint of step 3 knows of the rollbacks to step 2, that of step 2 does not.
+  EXPECT_EQ(kept_bytes(contents(path_), 3), contents(path_).size());
+  EXPECT_EQ(kept_bytes(contents(path_), 2), until_2.size());
+}
+
+TEST_F(MetricsTest, ARollbackOfAFileThatIsGoneIsARunError) {
+  MetricsFile file(path_, std::nullopt);
+  fs::remove(path_);
+  EXPECT_THROW(file.roll_back(rollback(0, 1)), RunError);
+}
+
 TEST(KeptBytes, CutsAtTheFirstLaterStepAndAtAnUnfinishedLine) {
   const std::string one = "{\"step\": 1}\n";
   const std::string two = "{\"step\": 2}\n";

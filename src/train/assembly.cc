@@ -161,6 +161,13 @@ void Assembly::initialize() {
   publish_masters();
 }
 
+void Assembly::reset_optimizer() {
+  for (const Buffer& states : optimizer_buffers_) {
+    ops::fill(stream, tensor_in(states, 0, DType::kF32, {params.owned_elements()}), 0.0F);
+  }
+  if (loss_scaler) loss_scaler.emplace(config_.precision.loss_scale, config_.precision.loss_scale_window);
+}
+
 void Assembly::publish_masters() {
   params.refresh_weights(stream);
   for (int unit = 0; unit < static_cast<int>(params.units().size()); ++unit) {
@@ -210,12 +217,6 @@ ParameterSpan Assembly::span_of(const OwnedSlice& slice) const {
   }
   span.decay = slice.param->decl.decay || config_.optimizer.decay_all;
   return span;
-}
-
-void Assembly::clear_optimizer_state() {
-  for (const Buffer& buffer : optimizer_buffers_) {
-    ops::fill(stream, tensor_in(buffer, 0, DType::kF32, {params.owned_elements()}), 0.0F);
-  }
 }
 
 std::span<std::byte> Assembly::checkpoint_copy() const {

@@ -49,6 +49,8 @@ class Assembly {
 
   // Initial weights from the seed. (A restored checkpoint needs none.)
   void initialize();
+  // Optimizer state and loss scale as before the first step.
+  void reset_optimizer();
   // Whole weights on every rank from the masters that each owns, after these were loaded.
   void publish_masters();
 
@@ -82,9 +84,6 @@ class Assembly {
   // Optimizer state `index` of what this rank owns of a unit: flat, like the store's owned tensors.
   Tensor owned_optimizer_state(int unit, std::size_t index) const;
   ParameterSpan span_of(const OwnedSlice& slice) const;
-
-  // Before the first step of a run that does not go on with another's.
-  void clear_optimizer_state();
 
   // Where this rank's share of a checkpoint is copied to, so that training goes on while it is written; empty
   // where it waits (checkpoint.async).

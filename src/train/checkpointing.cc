@@ -122,6 +122,7 @@ CheckpointContents checkpoint_contents(const Assembly& assembly, const RunPositi
   const Config& config = assembly.config();
   contents.state = {{"updates", position.updates},
                     {"position", position.position},
+                    {"bad_steps", to_json(position.bad_steps)},
                     {"optimizer", std::string(assembly.optimizer->name())},
                     {"rng", {{"generator", "philox4x32-10"}, {"seed", config.train.seed}}},
                     {"schedule", {{"name", config.optimizer.schedule}, {"steps", config.train.steps}}},
@@ -169,7 +170,7 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
   }
   check_tensors(assembly, checkpoint, has_optimizer);
   assembly.settle();  // nothing reads what is about to change
-  assembly.clear_optimizer_state();
+  assembly.reset_optimizer();
   for (const SavedPlace& place : places_in(assembly)) {
     if (place.state.empty() || has_optimizer) read_into(place, checkpoint);
   }
@@ -179,12 +180,17 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
     const nlohmann::json& scaler = state.at("loss_scaler");
     assembly.loss_scaler->restore({.scale = scaler.at("scale"), .good_steps = scaler.at("good_steps")});
   }
-  return {.step = checkpoint.step(), .updates = state.at("updates"), .position = state.at("position")};
+  RunPosition position = {
+      .step = checkpoint.step(), .updates = state.at("updates"), .position = state.at("position")};
+  if (state.contains("bad_steps")) {
+    position.bad_steps = bad_steps_from_json(state.at("bad_steps"), checkpoint.path());
+  }
+  return position;
 }
 
 void load_masters(Assembly& assembly, const WeightSource& source) {
   assembly.settle();
-  assembly.clear_optimizer_state();
+  assembly.reset_optimizer();
   for (const SavedPlace& place : places_in(assembly)) {
     if (place.state.empty()) read_into(place, source);
   }

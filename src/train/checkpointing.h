@@ -11,6 +11,7 @@
 #include "checkpoint/weight_source.h"
 #include "optim/loss_scale.h"
 #include "train/assembly.h"
+#include "train/bad_steps.h"
 
 namespace meshtrain {
 
@@ -18,7 +19,8 @@ namespace meshtrain {
 struct RunPosition {
   std::int64_t step = 0;      // steps done, skipped ones included
   std::int64_t updates = 0;   // updates applied
-  std::int64_t position = 0;  // next global sample index
+  std::int64_t position = 0;  // samples trained on: the next one is the first after these
+  BadStepRecord bad_steps = {};
   friend bool operator==(const RunPosition&, const RunPosition&) = default;
 };
 

@@ -31,6 +31,12 @@ struct TrainConfig {
   double grad_clip = 1.0;          // 0: off
   std::int64_t eval_every = 0;     // steps; 0: only at the end
   std::int64_t eval_batches = 20;  // micro-batches an evaluation
+  // A bad step: its loss or gradient norm is not finite (fp16 skips such a step by itself), or the norm is a
+  // spike.
+  std::string on_bad_step = "stop";     // stop | rollback
+  double norm_spike = 0.0;              // times the mean of the last norms; 0: off
+  std::int64_t norm_spike_window = 20;  // steps that the mean is of
+  std::int64_t max_rollbacks = 10;      // of a run
 
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

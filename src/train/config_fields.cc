@@ -145,6 +145,20 @@ void add_data_and_train(std::vector<ConfigField>& fields) {
                          "Steps between evaluations; 0 is only at the end."));
   fields.push_back(
       field("train", "eval_batches", train(&TrainConfig::eval_batches), "Micro-batches an evaluation."));
+  fields.push_back(choice(
+      "train", "on_bad_step", {"stop", "rollback"}, train(&TrainConfig::on_bad_step),
+      "What follows a step whose loss or gradient norm is not finite (fp16 skips it instead and halves the "
+      "loss "
+      "scale), or whose norm is a spike; its update is never applied. `stop`: an error. `rollback`: the run "
+      "goes back to its newest checkpoint and on from there without the data of that step."));
+  fields.push_back(
+      field("train", "norm_spike", train(&TrainConfig::norm_spike),
+            "A gradient norm above this many times the mean of the last ones is a spike; 0 is off."));
+  fields.push_back(field(
+      "train", "norm_spike_window", train(&TrainConfig::norm_spike_window),
+      "Steps that this mean is of, skipped ones not counted. Before there are so many nothing is a spike."));
+  fields.push_back(field("train", "max_rollbacks", train(&TrainConfig::max_rollbacks),
+                         "Rollbacks of a run, resumed ones included; a bad step after so many stops it."));
 }
 
 void add_optimizer_and_precision(std::vector<ConfigField>& fields) {

@@ -309,6 +309,13 @@ TEST(Config, RefusesImpossibleValues) {
       {"train.grad_clip=nan", "train.grad_clip = nan"},
       {"train.eval_every=-1", "train.eval_every"},
       {"train.eval_batches=0", "train.eval_batches"},
+      {"train.on_bad_step=skip", "train.on_bad_step"},
+      {"train.norm_spike=1", "train.norm_spike"},
+      {"train.norm_spike=-2", "train.norm_spike"},
+      {"train.norm_spike=inf", "train.norm_spike"},
+      {"train.norm_spike_window=0", "train.norm_spike_window"},
+      {"train.norm_spike_window=1001", "train.norm_spike_window"},
+      {"train.max_rollbacks=-1", "train.max_rollbacks"},
       {"optimizer.lr=-1e-3", "optimizer.lr = -0.001"},
       {"optimizer.lr=inf", "optimizer.lr = inf"},
       {"optimizer.lr=1e39", "optimizer.lr"},  // not a float

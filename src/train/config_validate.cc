@@ -60,6 +60,12 @@ void validate_train(const TrainConfig& train) {
   require_finite_from("train.grad_clip", train.grad_clip, 0.0);
   require_between("train.eval_every", train.eval_every, 0, kMostSteps);
   require_between("train.eval_batches", train.eval_batches, 1, kMostSteps);
+  if (train.norm_spike != 0.0 && !(train.norm_spike > 1.0 && std::isfinite(train.norm_spike))) {
+    throw_user_error("train.norm_spike = {} is not possible: it must be a number above 1, or 0 for off.",
+                     train.norm_spike);
+  }
+  require_between("train.norm_spike_window", train.norm_spike_window, 1, 1000);
+  require_between("train.max_rollbacks", train.max_rollbacks, 0, kMostSteps);
 }
 
 void validate_optimizer(const OptimizerConfig& optimizer, std::int64_t steps) {

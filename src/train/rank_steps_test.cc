@@ -7,6 +7,7 @@
 #include "comm_ranks.h"
 #include "ops/cross_entropy.h"
 #include "train/assembly.h"
+#include "train/bad_steps.h"
 #include "train/memory_plan.h"
 #include "train/step.h"
 #include "train/whole_state.h"
@@ -72,8 +73,20 @@ std::vector<std::int32_t> own_samples(const Assembly& assembly, const std::vecto
   return own;
 }
 
-// Every rank's trace; state on rank 0 only.
-std::vector<Trace> train(const Config& config, int steps) {
+void expect_spike(Assembly& assembly, const HostBatch& batch, std::int64_t update) {
+  const std::vector<double> norms = {1e-6};
+  try {
+    train_step(
+        assembly, batch, 1e-3, update, [] { return false; }, norms);
+    ADD_FAILURE() << "applied";
+  } catch (const BadStepError& error) {
+    EXPECT_EQ(error.bad().reason, BadStepReason::kSpike);
+    EXPECT_EQ(error.bad().threshold, 2e-6);
+  }
+}
+
+// Every rank's trace; state on rank 0 only. `spikes`: each step is tried before as one whose norm is a spike.
+std::vector<Trace> train(const Config& config, int steps, bool spikes = false) {
   std::vector<Trace> traces(static_cast<std::size_t>(config.mesh.dp));
   const auto failures = testing::run_threads(static_cast<int>(config.mesh.dp), {}, [&](World& world) {
     const std::unique_ptr<Device> device = world.make_device();
@@ -84,7 +97,9 @@ std::vector<Trace> train(const Config& config, int steps) {
     for (int step = 0; step < steps; ++step) {
       const auto tokens = own_samples(assembly, samples(step, false));
       const auto targets = own_samples(assembly, samples(step, true));
-      const StepResult result = train_step(assembly, {.tokens = tokens, .targets = targets}, 1e-3, updates + 1);
+      const HostBatch batch = {.tokens = tokens, .targets = targets};
+      if (spikes) expect_spike(assembly, batch, updates + 1);
+      const StepResult result = train_step(assembly, batch, 1e-3, updates + 1);
       updates += result.skipped ? 0 : 1;
       trace.losses.push_back(result.loss);
       trace.norms.push_back(result.grad_norm);
@@ -112,6 +127,19 @@ TEST(RankSteps, RanksWithoutTokensCountForNothing) {
       const std::vector<Trace> traces = train(config_for(dp, zero, DType::kF32), 3);
       EXPECT_TRUE(traces.front() == expected) << dp << ' ' << zero;
       for (const Trace& trace : traces) EXPECT_EQ(trace.losses, expected.losses) << dp << ' ' << zero;
+    }
+  }
+}
+
+TEST(RankSteps, ABadStepLeavesEverythingAsItWas) {
+  for (const DType compute : {DType::kF32, DType::kF16}) {
+    for (const std::int64_t zero : {0, 1, 2, 3}) {
+      Config config = config_for(2, zero, compute);
+      config.precision.loss_scale = 1024.0;
+      config.precision.loss_scale_window = 2;
+      config.train.norm_spike = 2.0;
+      config.train.norm_spike_window = 1;
+      EXPECT_TRUE(train(config, 5, /*spikes=*/true) == train(config, 5)) << name_of(compute) << ' ' << zero;
     }
   }
 }

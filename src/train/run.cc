@@ -22,10 +22,12 @@
 #include "train/evaluation.h"
 #include "train/memory_plan.h"
 #include "train/resume.h"
+#include "train/rollback.h"
 #include "train/run_data.h"
 #include "train/run_output.h"
 #include "train/run_summary.h"
 #include "train/run_trace.h"
+#include "train/saving_phases.h"
 #include "train/step.h"
 #include "train/vocabulary.h"
 
@@ -55,7 +57,7 @@ class Run {
                                               .keep = config.checkpoint.keep,
                                               .async = config.checkpoint.async,
                                               .copy = assembly_.checkpoint_copy(),
-                                              .hook = {}},
+                                              .hook = phases_of_saving(options.at_phase)},
                     assembly_.groups.checkpoint.get());
     peak_tflops_ = config_.machine.peak_tflops;
     if (peak_tflops_ < 0.0) peak_tflops_ = sum_of_ranks(control_, peak_of_this_rank(), Traffic::kOther);
@@ -69,6 +71,8 @@ class Run {
       writer_->flush();
       write_summary();
       if (trace_ != nullptr) trace_->finish(assembly_);
+      // None has succeeded before all have, and one that hangs here is missed.
+      control_.barrier();
     } catch (const RunError&) {
       finish_saving();
       throw;
@@ -82,7 +86,9 @@ class Run {
     bool stopped = any_rank(control_, options_.stop_requested() || is_last_wanted());
     rhythm_.begin(place_.step);
     while (place_.step < config_.train.steps && !stopped) {
-      stopped = step() || is_last_wanted();
+      const StepEnd end = step();
+      if (end == StepEnd::kRolledBack) continue;
+      stopped = end == StepEnd::kStop || is_last_wanted();
       // Before the evaluation, which may take long.
       const bool due = place_.step == config_.train.steps || rhythm_.due(place_.step);
       if (due) save();
@@ -99,11 +105,8 @@ class Run {
   // Initial weights, or those of a checkpoint.
   RunStart begin() {
     const ResumeSource source = source_to_go_on_from();
-    if (!source.checkpoint) {
-      assembly_.initialize();
-      return {};
-    }
-    place_ = restore(assembly_, *source.checkpoint);
+    place_ = load_start(assembly_, source.checkpoint.get());
+    if (!source.checkpoint) return {};
     // A checkpoint from elsewhere begins a run of its own.
     const std::string& from = source.checkpoint->path();
     const RunStart start = {.from = from,
@@ -112,7 +115,8 @@ class Run {
                             .damaged = source.damaged};
     const bool recorded = output_ && start.same_run && output_->has_recorded_evaluation(place_.step);
     evaluation_owed_ = any_rank(control_, output_ && evaluation_due() && !recorded);
-    check_something_is_left(from);
+    const bool cut_off = output_ && start.same_run && !output_->has_summary_of(place_.step);
+    check_something_is_left(from, any_rank(control_, cut_off));
     if (output_) {
       if (is_last_wanted() || (place_.step >= config_.train.steps && !evaluation_owed_)) {
         notice("{} is the last checkpoint of this run already", from);
@@ -137,40 +141,55 @@ class Run {
 
   bool is_last_wanted() const { return options_.stop_at_step > 0 && place_.step >= options_.stop_at_step; }
 
-  void check_something_is_left(const std::string& from) const {
+  // `cut_off`: the run did not get to its end after this checkpoint.
+  void check_something_is_left(const std::string& from, bool cut_off) const {
     if (options_.restarted) return;
-    if (place_.step >= config_.train.steps && !evaluation_owed_) {
+    if (place_.step >= config_.train.steps && !evaluation_owed_ && !cut_off) {
       throw_user_error(
           "{} is at step {} already and train.steps is {}: nothing is left to train; raise train.steps", from,
           place_.step, config_.train.steps);
     }
-    if (options_.stop_at_step > 0 && options_.stop_at_step <= place_.step) {
+    if (is_last_wanted() && !(cut_off && options_.stop_at_step == place_.step)) {
       throw_user_error("--stop-at-step {}: {} is at step {} already; name a later step", options_.stop_at_step,
                        from, place_.step);
     }
   }
 
-  // Returns whether a rank wishes to stop.
-  bool step() {
+  enum class StepEnd : std::uint8_t {
+    kDone,
+    kStop,        // done, and a rank wishes to stop
+    kRolledBack,  // a bad step: the run is where its newest checkpoint is
+  };
+
+  StepEnd step() {
     writer_->check_in_flight();
     const Stopwatch watch;
     const std::int64_t number = place_.step + 1;
     const double lr = learning_rate(assembly_.schedule, number);
     const TraceSpan span = traced("step {}", number);
     StepResult result;
+    std::optional<BadStep> bad;
     try {
-      const Batch batch = rank_batch(data_.train(), assembly_, place_.position);
+      const Batch batch = rank_batch(data_.train(), assembly_, place_.position, place_.bad_steps.left_out);
       result = train_step(assembly_, {.tokens = batch.tokens, .targets = batch.targets}, lr, place_.updates + 1,
-                          options_.stop_requested);
+                          options_.stop_requested, place_.bad_steps.norms, phases_of(number));
+    } catch (const BadStepError& error) {
+      if (!rolls_back()) throw_run_error("step {}: {}{}", number, error.what(), rollbacks_before());
+      bad = error.bad();
     } catch (const CommError& error) {
       throw CommError(fmt::format("step {}: {}", number, error.what()));
     } catch (const RunError& error) {
       throw_run_error("step {}: {}", number, error.what());
     }
+    if (bad) {
+      roll_back_from(*bad);
+      return StepEnd::kRolledBack;
+    }
     const std::int64_t tokens = config_.train.global_batch * config_.data.seq_len;
     place_.step = number;
     place_.position += config_.train.global_batch;
     place_.updates += result.skipped ? 0 : 1;
+    if (!result.skipped) remember_norm(config_.train, result.grad_norm, place_.bad_steps);
     tokens_ += tokens;
     last_loss_ = result.loss;
     if (output_) {
@@ -186,7 +205,29 @@ class Run {
       metrics.skipped = result.skipped;
       output_->record(metrics);
     }
-    return result.stop;
+    return result.stop ? StepEnd::kStop : StepEnd::kDone;
+  }
+
+  bool rolls_back() const {
+    return config_.train.on_bad_step == "rollback" && place_.bad_steps.rollbacks < config_.train.max_rollbacks;
+  }
+
+  // For the message of a bad step that is not rolled back.
+  std::string rollbacks_before() const {
+    if (config_.train.on_bad_step != "rollback") return "";
+    return fmt::format(". The run was rolled back {} times before (train.max_rollbacks = {})",
+                       place_.bad_steps.rollbacks, config_.train.max_rollbacks);
+  }
+
+  void roll_back_from(const BadStep& bad) {
+    const TraceSpan span = traced("rollback");
+    place_ = roll_back(assembly_, *writer_, output_ ? &*output_ : nullptr, place_, bad);
+    last_evaluation_.reset();  // perhaps of a step that did not happen; that of the checkpoint is recorded
+  }
+
+  std::function<void(std::string_view)> phases_of(std::int64_t step) const {
+    if (!options_.at_phase) return {};
+    return [this, step](std::string_view phase) { options_.at_phase(phase, step); };
   }
 
   template <class... Args>
@@ -258,6 +299,7 @@ class Run {
     const double seconds = watch_.seconds();
     output_->write({.steps = place_.step,
                     .updates = place_.updates,
+                    .rollbacks = place_.bad_steps.rollbacks,
                     .parameters = parameter_count(config_.model),
                     .loss = last_loss_,
                     .tokens = place_.position * config_.data.seq_len,

@@ -21,6 +21,10 @@ struct RunOptions {
   // What output.dir holds is left by an attempt at this very run that was lost (train/run_attempts.h): it is
   // not moved out of the way, and to find nothing left to do is no mistake.
   bool restarted = false;
+  // Told what this rank is about to do, or has just done, in a step: "micro-step" before each micro-batch but
+  // the first, "collective" before gradients are combined, and the phases of a WriteHook with the step being
+  // saved. Any thread; null: nobody listens.
+  std::function<void(std::string_view phase, std::int64_t step)> at_phase = {};
 };
 
 // Leaves output.dir with config.toml, metrics.jsonl, checkpoints/, summary.json and, if asked for, trace.json

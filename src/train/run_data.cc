@@ -16,15 +16,19 @@ RunData::RunData(const Config& config, const Tokenizer& tokenizer) {
   }
 }
 
-Batch rank_batch(const BatchSampler& sampler, const Assembly& assembly, std::int64_t position) {
+Batch rank_batch(const BatchSampler& sampler, const Assembly& assembly, std::int64_t position,
+                 const LeftOut& left_out) {
   const std::int64_t sequences = assembly.micro_batch_shape().batch;
   Batch result;
   for (std::int64_t i = 0; i < assembly.micro_steps(); ++i) {
-    const Batch part = sampler.batch(position + assembly.micro_batch_index(i) * sequences, sequences);
-    result.count += part.count;
-    result.seq_len = part.seq_len;
-    result.tokens.insert(result.tokens.end(), part.tokens.begin(), part.tokens.end());
-    result.targets.insert(result.targets.end(), part.targets.begin(), part.targets.end());
+    const std::int64_t first = position + assembly.micro_batch_index(i) * sequences;
+    for (const SampleRange& range : left_out.samples_at(first, sequences)) {
+      const Batch part = sampler.batch(range.first, range.count);
+      result.count += part.count;
+      result.seq_len = part.seq_len;
+      result.tokens.insert(result.tokens.end(), part.tokens.begin(), part.tokens.end());
+      result.targets.insert(result.targets.end(), part.targets.begin(), part.targets.end());
+    }
   }
   return result;
 }

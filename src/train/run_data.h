@@ -10,6 +10,7 @@
 #include "data/tokenizer.h"
 #include "train/assembly.h"
 #include "train/config.h"
+#include "train/left_out.h"
 
 namespace meshtrain {
 
@@ -35,7 +36,9 @@ class RunData {
   std::optional<Part> valid_;
 };
 
-// This rank's micro-batches of the step whose global batch begins at sample `position`.
-Batch rank_batch(const BatchSampler& sampler, const Assembly& assembly, std::int64_t position);
+// This rank's micro-batches of the step whose global batch begins at position `position` of a run that leaves
+// these samples out.
+Batch rank_batch(const BatchSampler& sampler, const Assembly& assembly, std::int64_t position,
+                 const LeftOut& left_out = {});
 
 }  // namespace meshtrain

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -36,6 +38,12 @@ bool RunOutput::has_recorded_evaluation(std::int64_t step) const {
   return has_evaluation(in_folder("metrics.jsonl"), step);
 }
 
+bool RunOutput::has_summary_of(std::int64_t step) const {
+  std::ifstream file(in_folder("summary.json"));
+  const nlohmann::json summary = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  return summary.is_object() && summary.value("steps", nlohmann::json()) == step;
+}
+
 void RunOutput::open(const RunStart& start, bool own_folder) {
   resumed_ = !start.from.empty();
   first_step_ = start.step;
@@ -57,6 +65,8 @@ void RunOutput::keep_folder(const RunStart& start) {
   for (const std::string& path : set_aside_checkpoints_after(config_.checkpoint.dir, start.step)) {
     notice("a later checkpoint of the earlier run is now {}", path);
   }
+  // What was not removed to the end, or not written to the end, when the run was cut off.
+  prune_checkpoints(config_.checkpoint.dir, config_.checkpoint.keep);
 }
 
 void RunOutput::make_folder(bool own) {
@@ -104,6 +114,19 @@ void RunOutput::record(const EvalMetrics& metrics) {
 
 void RunOutput::saved(std::int64_t step) {
   checkpoint_ = (fs::path(config_.checkpoint.dir) / checkpoint_name(step)).string();
+}
+
+void RunOutput::roll_back(const RollbackMetrics& metrics) {
+  metrics_->roll_back(metrics);
+  std::string samples;
+  for (const auto& [first, count] : metrics.left_out) {
+    samples += fmt::format("{}{} to {}", samples.empty() ? "" : " and ", first, first + count - 1);
+  }
+  progress_->finish();
+  notice("step {}: {} (loss {:.6g}, gradient norm {:.6g}{}): back to {}, from there on without samples {}",
+         metrics.bad_step, metrics.reason, metrics.loss, metrics.grad_norm,
+         metrics.threshold ? fmt::format(", threshold {:.6g}", *metrics.threshold) : "",
+         checkpoint_.empty() ? "the initial weights" : checkpoint_, samples);
 }
 
 void RunOutput::write(const RunSummary& summary) const {

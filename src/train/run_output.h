@@ -32,6 +32,9 @@ class RunOutput {
   // Whether the evaluation after `step` was recorded by the run that goes on.
   bool has_recorded_evaluation(std::int64_t step) const;
 
+  // Whether summary.json tells of a run that ended after `step`.
+  bool has_summary_of(std::int64_t step) const;
+
   // Makes or keeps the run folder, and moves what another run left out of the way, unless what it holds is
   // this run's own: `own_folder`. Throws UserError.
   void open(const RunStart& start, bool own_folder);
@@ -45,6 +48,8 @@ class RunOutput {
   // A checkpoint vouches for the metrics up to its step: they are on the disk first.
   void before_save() { metrics_->sync(); }
   void saved(std::int64_t step);
+  // Goes back to the state that metrics.step names, and says so.
+  void roll_back(const RollbackMetrics& metrics);
   void finish_progress() { progress_.reset(); }
   void write(const RunSummary& summary) const;
 

@@ -48,6 +48,7 @@ std::string to_json_text(const RunSummary& summary) {
   nlohmann::json json = {
       {"steps", summary.steps},
       {"updates", summary.updates},
+      {"rollbacks", summary.rollbacks},
       {"parameters", summary.parameters},
       {"loss", number_or_null(summary.loss)},
       {"tokens", summary.tokens},

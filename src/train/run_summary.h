@@ -27,6 +27,7 @@ std::vector<RankSummary> summaries_of_ranks(Assembly& assembly);
 struct RunSummary {
   std::int64_t steps = 0;
   std::int64_t updates = 0;
+  std::int64_t rollbacks = 0;
   std::int64_t parameters = 0;
   std::optional<double> loss;      // of the last step; absent when none was left to do
   std::int64_t tokens = 0;         // trained on since step 1

@@ -12,10 +12,13 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/transfer.h"
+#include "train/bad_steps.h"
 #include "train/stages.h"
 
 namespace meshtrain {
 namespace {
+
+using AtPhase = std::function<void(std::string_view phase)>;
 
 std::int64_t count_unmasked(std::span<const std::int32_t> targets) {
   return std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t != ops::kIgnoredTarget; });
@@ -30,10 +33,12 @@ void load(Stream& stream, std::span<const std::int32_t> host, std::int64_t index
 // What this rank does with its micro-batches: the actions of a schedule in terms of the model.
 class StepWork final : public PipelineWork {
  public:
-  StepWork(Assembly& assembly, const HostBatch& batch, float loss_scale, StepResult& result)
+  StepWork(Assembly& assembly, const HostBatch& batch, float loss_scale, const AtPhase& at_phase,
+           StepResult& result)
       : assembly_(assembly),
         batch_(batch),
         loss_scale_(loss_scale),
+        at_phase_(at_phase),
         result_(result),
         losses_(static_cast<std::size_t>(assembly.micro_steps()), 0.0) {
     for (int piece = 0; piece < assembly.model->pieces(); ++piece) {
@@ -42,6 +47,7 @@ class StepWork final : public PipelineWork {
   }
 
   void forward(int piece, std::int64_t index, const Tensor& in, const Tensor& out) override {
+    if (index > 0 && at_phase_) at_phase_("micro-step");
     const Stopwatch watch;
     const TraceSpan span = traced(PipelineStep::kForward, piece, index);
     Context ctx = assembly_.context(piece, index);
@@ -102,6 +108,7 @@ class StepWork final : public PipelineWork {
   Assembly& assembly_;
   const HostBatch& batch_;
   float loss_scale_;
+  const AtPhase& at_phase_;
   StepResult& result_;
   std::vector<double> losses_;
   std::vector<std::vector<Transformer::MicroBatch>> alive_;  // by piece and slot
@@ -110,12 +117,13 @@ class StepWork final : public PipelineWork {
 // Gradients of the global batch's mean loss times `loss_scale`, in the store's owned gradients. Returns the sum
 // of token losses of each micro-batch of this rank.
 std::vector<double> compute_gradients(Assembly& assembly, const HostBatch& batch, double loss_scale,
-                                      StepResult& result) {
+                                      const AtPhase& at_phase, StepResult& result) {
   // A fully masked batch has no loss and no gradient.
   const double per_token = loss_scale / static_cast<double>(std::max<std::int64_t>(result.unmasked_tokens, 1));
-  StepWork work(assembly, batch, static_cast<float>(per_token), result);
+  StepWork work(assembly, batch, static_cast<float>(per_token), at_phase, result);
   assembly.sync->begin_step(assembly.acquires());
   assembly.executor->run(assembly.order(), work, Traffic::kPipeline);
+  if (at_phase) at_phase("collective");
   const Stopwatch watch;
   assembly.sync->finish_gradients();
   result.backward_seconds += watch.seconds();
@@ -191,11 +199,12 @@ class EvaluationWork final : public PipelineWork {
 }  // namespace
 
 StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std::int64_t update,
-                      const std::function<bool()>& wishes_to_stop) {
+                      const std::function<bool()>& wishes_to_stop, std::span<const double> norms,
+                      const AtPhase& at_phase) {
   StepResult result;
   const double loss_scale = assembly.loss_scaler ? assembly.loss_scaler->scale() : 1.0;
   result.unmasked_tokens = count_unmasked_of_all(assembly, batch);
-  const std::vector<double> losses = compute_gradients(assembly, batch, loss_scale, result);
+  const std::vector<double> losses = compute_gradients(assembly, batch, loss_scale, at_phase, result);
   share_losses(assembly, losses, wishes_to_stop(), result);
 
   Stopwatch watch;
@@ -205,18 +214,13 @@ StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std
                              assembly.norm_place, *assembly.groups.control);
   }();
   result.grad_norm = std::sqrt(squares) / loss_scale;
-  const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-  if (assembly.loss_scaler) {
-    result.skipped = !assembly.loss_scaler->update(finite);
-  } else if (!finite) {
-    throw_run_error(
-        "the loss ({}) or the gradient norm ({}) is not finite, and the update was not applied; lower "
-        "optimizer.lr, "
-        "lengthen optimizer.warmup, set train.grad_clip, or look for damaged data in this step's samples",
-        result.loss, result.grad_norm);
-  }
+  const TrainConfig& train = assembly.config().train;
+  const std::optional<BadStep> bad = judge(result.loss, result.grad_norm, spike_threshold(train, norms));
+  const bool overflow = bad && bad->reason != BadStepReason::kSpike && assembly.loss_scaler;
+  if (bad && !overflow) throw BadStepError(*bad, train);
+  if (assembly.loss_scaler) result.skipped = !assembly.loss_scaler->update(!overflow);
   if (!result.skipped) {
-    const float clip = clip_coefficient(result.grad_norm, assembly.config().train.grad_clip);
+    const float clip = clip_coefficient(result.grad_norm, train.grad_clip);
     apply_update(assembly, lr, update, static_cast<float>(clip / loss_scale));
   }
   result.optimizer_seconds = watch.lap();

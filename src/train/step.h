@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "train/assembly.h"
@@ -29,11 +30,14 @@ struct StepResult {
 
 // `batch`: this rank's micro-batches, one after the other (Assembly::micro_batch_index). `update` counts
 // applied updates from 1, this one included. A collective call; the result is the same on every rank, but for
-// the seconds. Throws RunError when the loss or the gradient norm is not finite (outside fp16, whose
-// overflows are skipped); weights are then untouched.
+// the seconds. Throws BadStepError, on every rank alike, when the loss or the gradient norm is not finite
+// (outside fp16, whose overflows are skipped) or the norm is a spike after steps of `norms`; weights, optimizer
+// state and loss scale are then untouched, and another step may follow. `at_phase`: RunOptions::at_phase of
+// this step.
 StepResult train_step(
     Assembly& assembly, const HostBatch& batch, double lr, std::int64_t update,
-    const std::function<bool()>& wishes_to_stop = [] { return false; });
+    const std::function<bool()>& wishes_to_stop = [] { return false; }, std::span<const double> norms = {},
+    const std::function<void(std::string_view phase)>& at_phase = {});
 
 struct EvalResult {
   double loss_sum = 0.0;
