@@ -86,7 +86,7 @@ CheckpointSize checkpoint_size(const Config& config) {
     const auto rank = static_cast<int>(rank_at(config.mesh, 0, 0, stage));
     const std::unique_ptr<World> world = make_sim_world(rank, static_cast<int>(ranks_of(config.mesh)));
     const std::unique_ptr<Device> device = world->make_device();
-    const std::int64_t share = checkpoint_bytes(Assembly(config, *device, *world, std::nullopt));
+    const std::int64_t share = checkpoint_contents(Assembly(config, *device, *world, std::nullopt), {}).bytes();
     if (share > size.of_rank) {
       size.of_rank = share;
       size.stage = stage;

@@ -53,7 +53,7 @@ std::vector<std::int64_t> shares(const Config& config) {
   for (int rank = 0; rank < ranks; ++rank) {
     const auto world = make_sim_world(rank, ranks);
     const auto device = world->make_device();
-    result.push_back(checkpoint_bytes(Assembly(config, *device, *world, std::nullopt)));
+    result.push_back(checkpoint_contents(Assembly(config, *device, *world, std::nullopt), {}).bytes());
   }
   return result;
 }
