@@ -13,6 +13,7 @@
 #include "cli/ckpt.h"
 #include "data/tokenizer.h"
 #include "train/checkpointing.h"
+#include "train/model_source.h"
 
 namespace meshtrain::cli {
 namespace {
@@ -48,6 +49,16 @@ std::vector<HfExtraFile> tokenizer_files(const std::string& tokenizer) {
   std::vector<HfExtraFile> files;
   for (const std::string& sibling : hf_tokenizer_files(path.parent_path().string()))
     files.push_back({.name = sibling, .from = (path.parent_path() / sibling).string()});
+  return files;
+}
+
+// Those that came with an imported model.
+std::vector<HfExtraFile> carried_files(const Checkpoint& checkpoint) {
+  std::vector<HfExtraFile> files;
+  for (const auto& [name, file] : checkpoint.manifest().files) {
+    if (fs::path(name).parent_path() != kTokenizerFolder) continue;
+    files.push_back({.name = fs::path(name).filename().string(), .from = checkpoint.path() + "/" + name});
+  }
   return files;
 }
 
@@ -87,7 +98,9 @@ void run(const Arguments& arguments) {
   const HfRecord record = known != checkpoint.state().end()
                               ? remembered(*known, path, dtype)
                               : generated(config, dtype.value_or(config.precision.compute));
-  write_hf_folder(checkpoint, config.model, record, tokenizer_files(config.data.tokenizer), arguments.out);
+  std::vector<HfExtraFile> extras = carried_files(checkpoint);
+  if (extras.empty()) extras = tokenizer_files(config.data.tokenizer);
+  write_hf_folder(checkpoint, config.model, record, extras, arguments.out);
   fmt::print("{} (step {}): {} parameters; folder {}\n", path, checkpoint.step(), parameter_count(config.model),
              arguments.out);
 }

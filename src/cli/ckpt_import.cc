@@ -33,6 +33,7 @@ std::vector<SavedPiece> tensors_of(const HuggingFaceFolder& folder, std::vector<
                         .fetch = [&folder, &values, part] {
                           values.resize(static_cast<std::size_t>(part.shape.numel()));
                           folder.read(part.name, part.shape, 0, values);
+                          folder.let_go();
                           return static_cast<const void*>(values.data());
                         }});
     }

@@ -196,7 +196,9 @@ void load_masters(Assembly& assembly, const WeightSource& source) {
   assembly.settle();
   assembly.reset_optimizer();
   for (const SavedPlace& place : places_in(assembly)) {
-    if (place.state.empty()) read_into(place, source);
+    if (!place.state.empty()) continue;
+    read_into(place, source);
+    source.let_go();
   }
   assembly.publish_masters();
 }
@@ -206,6 +208,7 @@ void load_weights(ParamStore& params, Stream& stream, const WeightSource& source
   for (const Param& param : params.params()) {
     values.resize(static_cast<std::size_t>(param.numel()));
     source.read(param.decl.name, param.decl.shape, 0, values);
+    source.let_go();
     ops::cast(stream, Tensor(values.data(), DType::kF32, param.decl.shape), params.weight(param));
   }
 }

@@ -63,10 +63,11 @@ RopeScaling read_scaling(const HfFieldReader& rope) {
   rope.require_text(key, "default", {"default", "llama3"},
                     "only \"default\" and \"llama3\" rotary positions are supported");
   if (rope.text(key, "default") == "default") return {};
-  return {.factor = rope.required_number("factor"),
-          .low_freq_factor = rope.required_number("low_freq_factor"),
-          .high_freq_factor = rope.required_number("high_freq_factor"),
-          .original_context = rope.required_size("original_max_position_embeddings")};
+  const RopeScaling scaling = {.factor = rope.required_number("factor"),
+                               .low_freq_factor = rope.required_number("low_freq_factor"),
+                               .high_freq_factor = rope.required_number("high_freq_factor"),
+                               .original_context = rope.required_size("original_max_position_embeddings")};
+  return scaling.factor == 1.0 ? RopeScaling{} : scaling;  // by 1: none
 }
 
 void require_whole_rotation(const HfFieldReader& fields) {

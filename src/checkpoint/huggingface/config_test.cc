@@ -175,6 +175,9 @@ TEST(HfConfig, NewerFilesSayTheSameInOtherPlaces) {
   EXPECT_EQ(expected.rope_scaling.factor, 8.0);
   EXPECT_EQ(expected.rope_scaling.original_context, 4096);
   EXPECT_EQ(spec_of({{"model_type", "llama"}, {"rope_parameters", parameters}}), expected);
+  parameters["factor"] = 1;
+  EXPECT_EQ(spec_of({{"model_type", "llama"}, {"rope_parameters", parameters}}),
+            spec_of({{"model_type", "llama"}, {"rope_theta", 500000.0}}));
   EXPECT_EQ(spec_of({{"model_type", "llama"},
                      {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.0}}}}),
             spec_of({{"model_type", "llama"}}));

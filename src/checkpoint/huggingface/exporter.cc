@@ -72,6 +72,7 @@ class TensorWriter {
       for (std::int64_t first = 0; first < part.shape.numel(); first += kPieceElements) {
         values_.resize(static_cast<std::size_t>(std::min(kPieceElements, part.shape.numel() - first)));
         weights_.read(part.name, part.shape, first, values_);
+        weights_.let_go();
         append(values_);
       }
     }
@@ -86,6 +87,7 @@ class TensorWriter {
     for (const HfTensor::Part& part : tensor.parts) {
       const auto count = static_cast<std::size_t>(part.shape.numel());
       weights_.read(part.name, part.shape, 0, rest.first(count));
+      weights_.let_go();
       rest = rest.subspan(count);
     }
     constexpr std::int64_t kRows = 16;

@@ -281,10 +281,12 @@ void HuggingFaceFolder::read(const std::string& name, const Shape& whole, std::i
             "tie_word_embeddings to false if the file is right.",
             path_, kConfig);
       }
-      head_copy_.file->let_go();
     }
   }
-  place.file->let_go();
+}
+
+void HuggingFaceFolder::let_go() const {
+  for (const auto& reader : readers_) reader->let_go();
 }
 
 }  // namespace meshtrain

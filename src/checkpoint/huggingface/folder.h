@@ -50,6 +50,7 @@ class HuggingFaceFolder : public WeightSource {
   // UserError when they differ.
   void read(const std::string& name, const Shape& whole, std::int64_t first,
             std::span<float> to) const override;
+  void let_go() const override;
 
   const std::string& config_text() const { return config_text_; }
   // Buffers that are no weights are left out.
