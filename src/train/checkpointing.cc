@@ -98,6 +98,15 @@ void read_into(const SavedPlace& place, const WeightSource& source) {
   });
 }
 
+// One place at a time: what was read of the source does not stay in memory.
+void read_all(const Assembly& assembly, const WeightSource& source, bool with_optimizer) {
+  for (const SavedPlace& place : places_in(assembly)) {
+    if (!place.state.empty() && !with_optimizer) continue;
+    read_into(place, source);
+    source.let_go();
+  }
+}
+
 // That it has the tensors of this model and optimizer, and no others, so that nothing is read from one that has
 // not.
 void check_tensors(const Assembly& assembly, const Checkpoint& checkpoint, bool with_optimizer) {
@@ -175,10 +184,7 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
   check_tensors(assembly, checkpoint, has_optimizer);
   assembly.settle();  // nothing reads what is about to change
   assembly.reset_optimizer();
-  for (const SavedPlace& place : places_in(assembly)) {
-    if (place.state.empty() || has_optimizer) read_into(place, checkpoint);
-  }
-  checkpoint.let_go();
+  read_all(assembly, checkpoint, has_optimizer);
   assembly.publish_masters();
   if (assembly.loss_scaler && state.contains("loss_scaler")) {
     const nlohmann::json& scaler = state.at("loss_scaler");
@@ -195,11 +201,7 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
 void load_masters(Assembly& assembly, const WeightSource& source) {
   assembly.settle();
   assembly.reset_optimizer();
-  for (const SavedPlace& place : places_in(assembly)) {
-    if (!place.state.empty()) continue;
-    read_into(place, source);
-    source.let_go();
-  }
+  read_all(assembly, source, /*with_optimizer=*/false);
   assembly.publish_masters();
 }
 
