@@ -219,7 +219,10 @@ void write_checkpoint(const std::string& path, const CheckpointContents& content
 }
 
 CheckpointWriter::CheckpointWriter(Options options, Communicator* ranks)
-    : options_(std::move(options)), ranks_(ranks) {}
+    : options_(std::move(options)), ranks_(ranks) {
+  // The system gives memory at its first use, which would hold training at the first save.
+  std::fill(options_.copy.begin(), options_.copy.end(), std::byte{0});
+}
 
 void CheckpointWriter::write(CheckpointContents contents) {
   flush();
