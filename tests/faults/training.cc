@@ -5,6 +5,9 @@
 namespace meshtrain::faults {
 namespace {
 
+// Ten times what a run takes that was struck, on a machine that is busy.
+constexpr std::chrono::seconds kPatience{60};
+
 Arguments words_of(const Mesh& mesh, const Arguments& words) {
   return Arguments{"train", "a.toml", "--ranks", std::to_string(mesh.ranks)} + set(mesh.keys) + words;
 }
@@ -83,11 +86,16 @@ std::vector<pid_t> Training::ranks() const {
 }
 
 Outcome Training::finish(const std::function<void()>& meanwhile) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
   process_.wait_until([&] {
     fs::remove(pause_file_);
     if (meanwhile) meanwhile();
-    return false;
+    return std::chrono::steady_clock::now() > end;
   });
+  if (process_.pid() > 0) {
+    ADD_FAILURE() << "the program hangs; killed";
+    process_.signal(SIGKILL);
+  }
   fs::remove(pause_file_);
   return process_.finish();
 }
