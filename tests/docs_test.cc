@@ -89,7 +89,8 @@ TEST(Docs, LinksLeadToFiles) {
 TEST(Docs, CommandsExist) {
   const std::set<std::string> commands = subcommands("");
   const std::set<std::string> benches = subcommands("bench");
-  ASSERT_TRUE(commands.contains("train") && benches.contains("matmul"));
+  const std::set<std::string> checkpoints = subcommands("ckpt");
+  ASSERT_TRUE(commands.contains("train") && benches.contains("matmul") && checkpoints.contains("export"));
   static const std::regex kCommand(R"(\bmeshtrain ([a-z]+)(?: ([a-z]+))?)");
   std::set<std::string> shown;
   for (const fs::path& document : documents()) {
@@ -99,6 +100,9 @@ TEST(Docs, CommandsExist) {
       if (match[1] == "bench") {
         EXPECT_TRUE(benches.contains(match[2])) << document << ": " << match.str();
       }
+      if (match[1] == "ckpt") {
+        EXPECT_TRUE(checkpoints.contains(match[2])) << document << ": " << match.str();
+      }
       if (document == kRoot / "README.md") shown.insert(match[1]);
     }
   }
@@ -106,7 +110,7 @@ TEST(Docs, CommandsExist) {
 }
 
 TEST(Docs, OptionsExist) {
-  static const std::regex kLine(R"(\bmeshtrain ((?:bench )?[a-z]+)\b([^\n`]*))");
+  static const std::regex kLine(R"(\bmeshtrain ((?:(?:bench|ckpt) )?[a-z]+)\b([^\n`]*))");
   static const std::regex kOption(R"((?:^|\s|\[)(--[a-z][a-z-]*))");
   int seen = 0;
   for (const fs::path& document : documents()) {

@@ -1,13 +1,14 @@
 // Bad steps: a run that meets one and goes back ends in the same bits as a run whose data never held it.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
+#include <algorithm>
 #include <limits>
+#include <map>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/piece.h"
 #include "data/sampler.h"
 #include "program.h"
 
@@ -94,11 +95,9 @@ threads = 1
     return lines;
   }
 
-  // All but the manifest, which knows what was left out.
-  void expect_same_checkpoint(const std::string& run_folder, const std::string& expected,
-                              std::int64_t step = kSteps) const {
-    const std::string place = "/checkpoints/" + checkpoint_name(step);
-    EXPECT_EQ(tensors_of(run_folder + place), tensors_of(expected + place)) << run_folder;
+  void expect_same_checkpoint(const std::string& run_folder, const std::string& expected) const {
+    const std::string place = "/checkpoints/" + checkpoint_name(kSteps);
+    EXPECT_EQ(tensors_of(run_folder + place), tensors_of(expected + place));
   }
   void expect_same_end(const std::string& run_folder, const std::string& expected) const {
     EXPECT_EQ(bits_of_steps(run_folder), bits_of_steps(expected));
@@ -267,18 +266,21 @@ class RollbackOfNan : public Rollback {
     CheckpointContents contents;
     contents.step = checkpoint.step();
     contents.state = checkpoint.state();
-    std::map<std::string, std::vector<float>> values;
+    std::map<std::string, std::vector<float>> tensors;
     for (const auto& [name, tensor] : checkpoint.manifest().contents.tensors) {
-      std::vector<float>& of_tensor = values[name];
-      of_tensor.resize(static_cast<std::size_t>(tensor.shape.numel()));
-      checkpoint.read(name, tensor.shape, 0, of_tensor);
+      std::vector<float>& values = tensors[name];
+      values.resize(static_cast<std::size_t>(tensor.shape.numel()));
+      checkpoint.read(name, tensor.shape, 0, values);
       if (name == "embed.tokens") {
-        const std::int64_t row = tensor.shape[1];
-        std::fill_n(of_tensor.begin() + 'Z' * row, row, std::numeric_limits<float>::quiet_NaN());
+        const auto row = values.begin() + 'Z' * tensor.shape[1];
+        std::fill(row, row + tensor.shape[1], std::numeric_limits<float>::quiet_NaN());
       }
-      contents.model.push_back(
-          {.name = name, .shape = tensor.shape, .range = whole_range(tensor.shape), .data = of_tensor.data()});
+      const bool state = name.ends_with(".m") || name.ends_with(".v");
+      (state ? contents.optimizer : contents.model)
+          .push_back(
+              {.name = name, .shape = tensor.shape, .range = whole_range(tensor.shape), .data = values.data()});
     }
+    fs::create_directories(path(to).parent_path());
     write_checkpoint(path(to), contents);
   }
 };
@@ -286,7 +288,7 @@ class RollbackOfNan : public Rollback {
 TEST_F(RollbackOfNan, ALossThatIsNotFiniteIsLeftOut) {
   write_corpus("nan.txt", {4, 12});
   succeed(train("clean.txt", "start") + Arguments{"--stop-at-step", "3"});
-  poison("start/checkpoints/" + checkpoint_name(3), "poisoned");
+  poison("start/checkpoints/" + checkpoint_name(3), "poisoned/" + checkpoint_name(3));
   const std::vector<std::vector<std::string>> meshes = {
       {}, {"mesh.dp=2"}, {"mesh.dp=2", "mesh.zero=3"}, {"mesh.tp=2"}, {"mesh.pp=2"}};
   for (const std::vector<std::string>& mesh : meshes) {
@@ -306,8 +308,8 @@ TEST_F(RollbackOfNan, ALossThatIsNotFiniteIsLeftOut) {
       EXPECT_TRUE(event["rollback"]["loss"].is_null());
       EXPECT_TRUE(event["rollback"]["threshold"].is_null());
     }
-    expect_contains(outcome.err, {"step 5: loss not finite", "back to poisoned", "step 12: loss not finite",
-                                  "run/checkpoints/" + checkpoint_name(10)});
+    expect_contains(outcome.err, {"step 5: loss not finite", "back to poisoned/" + checkpoint_name(3),
+                                  "step 12: loss not finite", "run/checkpoints/" + checkpoint_name(10)});
     const Outcome stopped = run(train("nan.txt", "stopped", mesh) + from + set({"train.on_bad_step=stop"}));
     EXPECT_EQ(stopped.status, 1) << stopped;
     expect_contains(stopped.err, {"step 5: the loss (nan) or the gradient norm (", "is not finite"});
@@ -319,7 +321,7 @@ TEST_F(RollbackOfNan, ALossThatIsNotFiniteIsLeftOut) {
 TEST_F(RollbackOfNan, InFp16ItIsASkippedStep) {
   write_corpus("nan.txt", {7});
   succeed(train("clean.txt", "start", {"precision.compute=fp16"}) + Arguments{"--stop-at-step", "3"});
-  poison("start/checkpoints/" + checkpoint_name(3), "poisoned");
+  poison("start/checkpoints/" + checkpoint_name(3), "poisoned/" + checkpoint_name(3));
   succeed(train("nan.txt", "run", {"precision.compute=fp16", "train.norm_spike=0"}) +
           Arguments{"--resume-from", "poisoned"});
   EXPECT_TRUE(rollbacks("run").empty());
@@ -334,20 +336,50 @@ TEST_F(RollbackOfNan, ADivergedRunEndsAfterTheLastRollback) {
   EXPECT_EQ(rollbacks("run").size(), 3U);
 }
 
-TEST_F(Rollback, ADamagedCheckpointIsNamed) {
-  write_corpus("spike.txt", {12});
-  // What it starts from is damaged after it was read: there is no checkpoint of its own yet.
+// Its first evaluation, after the checkpoint of step 10, leaves the time to do something to the checkpoints.
+class RollbackAfterDamage : public Rollback {
+ protected:
+  RollbackAfterDamage() {
+    write_corpus("spike.txt", {12});
+    write_text("text.txt");
+  }
+  static Arguments train_slowly(const std::string& data, const std::string& folder) {
+    return train(data, folder, {"data.valid=text.txt", "train.eval_every=10", "train.eval_batches=1000"});
+  }
+  Outcome train_and_damage(const Arguments& words, const std::function<bool()>& evaluates,
+                           const std::function<void()>& damage) const {
+    Process process(MESHTRAIN_BINARY, train_slowly("spike.txt", "run") + words, dir_);
+    EXPECT_TRUE(process.wait_until(evaluates));
+    damage();
+    return process.finish();
+  }
+};
+
+TEST_F(RollbackAfterDamage, ADamagedCheckpointIsPassedOver) {
+  succeed(train_slowly("clean.txt", "clean"));
+  const std::string newest = "run/checkpoints/" + checkpoint_name(10);
+  const Outcome outcome = train_and_damage(
+      {}, [&] { return exists(newest + "/manifest.json"); },
+      [&] {
+        const std::string shard =
+            newest + "/" + Checkpoint(path(newest)).manifest().contents.shards.begin()->first;
+        std::string bytes = read(shard);
+        bytes.back() = static_cast<char>(bytes.back() ^ 1);
+        write(shard, bytes);
+      });
+  EXPECT_EQ(outcome.status, 0) << outcome;
+  expect_contains(outcome.err, {"It is passed over", "back to run/checkpoints/" + checkpoint_name(5)});
+  expect_same_end("run", "clean");
+  EXPECT_EQ(rollbacks("run").at(0)["step"], 5);
+}
+
+TEST_F(RollbackAfterDamage, WhatItStartedFromIsNamedWhenItIsGone) {
   succeed(train("spike.txt", "start") + Arguments{"--stop-at-step", "6"});
-  write_text("text.txt");
-  const std::vector<std::string> slowly = {"data.valid=text.txt", "train.eval_every=8",
-                                           "train.eval_batches=5000"};
-  const Arguments from = {"--resume-from", "start", "-s", "checkpoint.every=0"};
-  Process process(MESHTRAIN_BINARY, train("spike.txt", "run", slowly) + from, dir_);
-  ASSERT_TRUE(process.wait_until([&] { return metrics("run").size() >= 2; }));  // and now it evaluates
-  fs::remove_all(path("start/checkpoints"));
-  const Outcome outcome = process.finish();
+  const Outcome outcome = train_and_damage(
+      {"--resume-from", "start", "-s", "checkpoint.every=0"}, [&] { return metrics("run").size() == 4; },
+      [&] { fs::remove_all(path("start")); });
   EXPECT_EQ(outcome.status, 1) << outcome;
-  expect_contains(outcome.err, {"going back because of step 13", "gradient norm spike", "start/checkpoints"});
+  expect_contains(outcome.err, {"going back because of step 13 (gradient norm spike)", "start/checkpoints"});
 }
 
 }  // namespace

@@ -42,8 +42,7 @@ class Checkpoint final : public WeightSource {
   void read_bytes(const std::string& name, std::int64_t first, std::span<std::byte> to) const;
   // Throws UserError naming the first tensor that the checkpoint has and `names` has not.
   void check_has_no_others_than(const std::set<std::string>& names) const;
-  // Gives back the memory of what was read.
-  void let_go() const;
+  void let_go() const override;
 
   // Hashes every byte of part `part` of `parts` about equal ones, so that ranks can share the work. Throws
   // UserError naming the first damaged tensor and its file.

@@ -65,6 +65,7 @@ struct CheckpointStats {
   std::int64_t saves = 0;
   std::int64_t bytes = 0;      // of the last one, all ranks
   double write_seconds = 0.0;  // of all saves, from the first byte to the commit
+  double mean_write_seconds() const { return saves > 0 ? write_seconds / static_cast<double>(saves) : 0.0; }
 };
 
 // Writes a run's checkpoints, in the background if asked, at most one at a time, and prunes after each.

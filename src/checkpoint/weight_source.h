@@ -23,6 +23,8 @@ class WeightSource {
   // Throws UserError when the source has no such parameter, or another shape of it.
   virtual void read(const std::string& name, const Shape& whole, std::int64_t first,
                     std::span<float> to) const = 0;
+  // Gives back the memory of what was read so far, for sources that map files larger than memory.
+  virtual void let_go() const {}
 };
 
 }  // namespace meshtrain

@@ -14,6 +14,7 @@ namespace meshtrain::cli {
 void add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Measures this machine");
   command->require_subcommand(1);
+  add_bench_checkpoint(*command);
   add_bench_comm(*command);
   add_bench_matmul(*command);
   add_bench_train(*command);

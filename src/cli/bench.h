@@ -6,6 +6,7 @@
 
 namespace meshtrain::cli {
 
+void add_bench_checkpoint(CLI::App& bench);
 void add_bench_comm(CLI::App& bench);
 void add_bench_matmul(CLI::App& bench);
 void add_bench_train(CLI::App& bench);

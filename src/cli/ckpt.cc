@@ -77,6 +77,11 @@ Json inspection(const Checkpoint& checkpoint) {
       {"mesh", mesh_of(config_of(checkpoint))}, {"files", Json::array()},
       {"tensors", tensors_of(checkpoint)},      {"state", checkpoint.state()}};
   json["state"].erase("config");
+  if (json["state"].contains("huggingface")) {  // of the folder that it was made of, the files are enough
+    Json names = Json::array();
+    for (const Json& file : json["state"]["huggingface"]["files"]) names.push_back(file["name"]);
+    json["state"]["huggingface"] = std::move(names);
+  }
   for (const auto* files : {&checkpoint.manifest().contents.shards, &checkpoint.manifest().files}) {
     for (const auto& [name, file] : *files) json["files"].push_back({{"name", name}, {"bytes", file.bytes}});
   }
@@ -178,11 +183,14 @@ void add_ckpt_verify(CLI::App& ckpt) {
 }
 
 void add_ckpt(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("ckpt", "Looks into checkpoints");
+  CLI::App* command =
+      app.add_subcommand("ckpt", "Looks into checkpoints, and carries them to and from Hugging Face");
   command->require_subcommand(1);
   add_ckpt_inspect(*command);
   add_ckpt_digest(*command);
   add_ckpt_verify(*command);
+  add_ckpt_import(*command);
+  add_ckpt_export(*command);
 }
 
 }  // namespace meshtrain::cli

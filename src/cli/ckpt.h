@@ -8,5 +8,7 @@ namespace meshtrain::cli {
 void add_ckpt_inspect(CLI::App& ckpt);
 void add_ckpt_digest(CLI::App& ckpt);
 void add_ckpt_verify(CLI::App& ckpt);
+void add_ckpt_import(CLI::App& ckpt);
+void add_ckpt_export(CLI::App& ckpt);
 
 }  // namespace meshtrain::cli

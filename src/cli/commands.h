@@ -29,7 +29,7 @@ void add_overrides(CLI::App& command, std::vector<std::string>& overrides);
 
 // CONFIG and its -s overrides, as several commands take them.
 struct ConfigArguments {
-  std::string path;  // a TOML file, or a run folder that holds config.toml
+  std::string path;  // a TOML file, a run folder that holds config.toml, or a Hugging Face folder
   std::vector<std::string> overrides;
 };
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments);

@@ -8,7 +8,9 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "checkpoint/huggingface/folder.h"
 #include "cli/commands.h"
+#include "train/model_source.h"
 
 namespace meshtrain::cli {
 namespace {
@@ -33,18 +35,19 @@ void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
 }
 
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
-  command.add_option("CONFIG", arguments.path, "TOML file, or a run folder")->required();
+  command.add_option("CONFIG", arguments.path, "TOML file, run folder, or Hugging Face folder")->required();
   add_overrides(command, arguments.overrides);
 }
 
 Config load(const ConfigArguments& arguments) {
   const fs::path folder(arguments.path);
   if (!fs::is_directory(folder)) return load_config(arguments.path, arguments.overrides);
+  if (is_hf_folder(arguments.path)) return config_of_folder(arguments.path, arguments.overrides);
   const std::string file = (folder / "config.toml").string();
   if (!fs::exists(file)) {
     throw_user_error(
-        "{} is a folder without a config.toml, so it is not a run folder; name a TOML file or a run's "
-        "output.dir",
+        "{} is a folder without a config.toml or config.json, so it is neither a run folder nor a Hugging Face "
+        "model; name a TOML file, a run's output.dir or a model folder",
         arguments.path);
   }
   // The folder may have been moved, or be named from another place: it is the run's wherever it lies.

@@ -9,7 +9,6 @@
 #include "cli/model_arguments.h"
 #include "data/token_source.h"
 #include "data/tokenizer.h"
-#include "train/checkpointing.h"
 #include "train/evaluation.h"
 #include "train/inference.h"
 #include "train/threads.h"
@@ -46,8 +45,7 @@ void run(const Arguments& arguments) {
   InferenceModel model(config.model, config.precision.compute,
                        {.largest = {.batch = sequences, .seq = config.data.seq_len}},
                        resolve_threads(config.machine.threads));
-  check_same_model(config.model, *trained.checkpoint);
-  load_weights(model.params(), model.stream(), *trained.checkpoint);
+  load_weights_of(trained, config.model, model);
   install_stop_handler();
   const Evaluation result = evaluate(
       {.sampler = sampler, .tokenizer = *tokenizer, .sequences = sequences, .batches = arguments.batches},
@@ -55,8 +53,8 @@ void run(const Arguments& arguments) {
   if (result.interrupted) throw_run_error("interrupted before the evaluation was complete");
 
   if (arguments.json) {
-    const nlohmann::json json = {{"checkpoint", trained.checkpoint->path()},
-                                 {"step", trained.checkpoint->step()},
+    const nlohmann::json json = {{"checkpoint", trained.weights->path()},
+                                 {"step", trained.step()},
                                  {"data", path},
                                  {"tokens", result.tokens},
                                  {"bytes", result.bytes},
@@ -65,8 +63,8 @@ void run(const Arguments& arguments) {
     fmt::print("{}\n", json.dump(2));
     return;
   }
-  fmt::print("{} (step {}) on {}: {} tokens, {:.4f} nats/token, {}\n", trained.checkpoint->path(),
-             trained.checkpoint->step(), path, result.tokens, result.nats_per_token,
+  fmt::print("{} (step {}) on {}: {} tokens, {:.4f} nats/token, {}\n", trained.weights->path(), trained.step(),
+             path, result.tokens, result.nats_per_token,
              std::isfinite(result.bits_per_byte) ? fmt::format("{:.4f} bits/byte", result.bits_per_byte)
                                                  : "bits/byte n/a");
 }

@@ -7,7 +7,6 @@
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
 #include "data/tokenizer.h"
-#include "train/checkpointing.h"
 #include "train/generation.h"
 #include "train/threads.h"
 #include "train/vocabulary.h"
@@ -65,8 +64,7 @@ void run(const Arguments& arguments) {
   InferenceModel model(config.model, config.precision.compute,
                        {.largest = {.batch = 1, .seq = window}, .cache_positions = window},
                        resolve_threads(config.machine.threads));
-  check_same_model(config.model, *trained.checkpoint);
-  load_weights(model.params(), model.stream(), *trained.checkpoint);
+  load_weights_of(trained, config.model, model);
 
   install_stop_handler();
   std::fwrite(arguments.prompt.data(), 1, arguments.prompt.size(), stdout);

@@ -4,13 +4,31 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/huggingface/folder.h"
 #include "cli/commands.h"
 #include "train/checkpointing.h"
+#include "train/model_source.h"
 
 namespace meshtrain::cli {
+namespace {
+
+TrainedModel open_folder(const ModelArguments& arguments) {
+  if (!arguments.checkpoint.empty()) {
+    throw_user_error("--checkpoint {}: {} is a Hugging Face folder, which has no checkpoints; leave it out",
+                     arguments.checkpoint, arguments.where);
+  }
+  return {.config = config_of_folder(arguments.where, arguments.overrides),
+          .weights = open_weights(arguments.where),
+          .checkpoint = nullptr};
+}
+
+}  // namespace
 
 void add_model_arguments(CLI::App& command, ModelArguments& arguments) {
-  command.add_option("MODEL", arguments.where, "A config (TOML), a run folder, or a checkpoint")->required();
+  command
+      .add_option("MODEL", arguments.where,
+                  "A config (TOML), a run folder, a checkpoint, or a Hugging Face folder")
+      ->required();
   command.add_option("--checkpoint", arguments.checkpoint, "Instead of the newest checkpoint");
   add_overrides(command, arguments.overrides);
 }
@@ -18,8 +36,11 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments) {
 TrainedModel open_model(const ModelArguments& arguments) {
   const bool is_folder = std::filesystem::is_directory(arguments.where);
   if (!is_folder && !std::filesystem::exists(arguments.where)) {
-    throw_user_error("{} does not exist: name a config (TOML), a run folder or a checkpoint", arguments.where);
+    throw_user_error(
+        "{} does not exist: name a config (TOML), a run folder, a checkpoint or a Hugging Face folder",
+        arguments.where);
   }
+  if (is_hf_folder(arguments.where)) return open_folder(arguments);
   std::string checkpoint_dir = arguments.where;
   std::optional<Config> config;
   if (!is_folder) {
@@ -29,7 +50,17 @@ TrainedModel open_model(const ModelArguments& arguments) {
   if (!arguments.checkpoint.empty()) checkpoint_dir = arguments.checkpoint;
   auto checkpoint = std::make_unique<Checkpoint>(resolve_checkpoint(checkpoint_dir), Verify::kSizes);
   if (!config) config = config_of(*checkpoint, arguments.overrides);
-  return {.config = std::move(*config), .checkpoint = std::move(checkpoint)};
+  const Checkpoint* same = checkpoint.get();
+  return {.config = std::move(*config), .weights = std::move(checkpoint), .checkpoint = same};
+}
+
+void load_weights_of(const TrainedModel& trained, const ModelSpec& spec, InferenceModel& model) {
+  if (trained.checkpoint != nullptr) {
+    check_same_model(spec, *trained.checkpoint);
+  } else {
+    check_model_of_source(spec, describe_model(trained.weights->path()).spec, trained.weights->path());
+  }
+  load_weights(model.params(), model.stream(), *trained.weights);
 }
 
 }  // namespace meshtrain::cli

@@ -8,11 +8,12 @@
 
 #include "checkpoint/checkpoint.h"
 #include "train/config.h"
+#include "train/inference.h"
 
 namespace meshtrain::cli {
 
 struct ModelArguments {
-  std::string where;       // a TOML file, a run folder, or a checkpoint
+  std::string where;       // a TOML file, a run folder, a checkpoint, or a Hugging Face folder
   std::string checkpoint;  // instead of the newest
   std::vector<std::string> overrides;
 };
@@ -20,9 +21,15 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments);
 
 struct TrainedModel {
   Config config;
-  std::unique_ptr<Checkpoint> checkpoint;
+  std::unique_ptr<WeightSource> weights;
+  const Checkpoint* checkpoint = nullptr;  // `weights`, where they are one
+
+  std::int64_t step() const { return checkpoint == nullptr ? 0 : checkpoint->step(); }
 };
-// The config is that of the TOML file, or the one that the checkpoint was trained with.
+// The config is that of the TOML file, the one that the checkpoint was trained with, or config_of_folder().
 TrainedModel open_model(const ModelArguments& arguments);
+
+// Throws UserError where the weights are of another model than `spec`, which `model` was made of.
+void load_weights_of(const TrainedModel& trained, const ModelSpec& spec, InferenceModel& model);
 
 }  // namespace meshtrain::cli

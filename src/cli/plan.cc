@@ -5,9 +5,11 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/plan_checkpoint.h"
 #include "plan/plan_trace.h"
 #include "plan/timeline_text.h"
 #include "telemetry/progress.h"
@@ -31,6 +33,7 @@ void add_plan(CLI::App& app) {
     bool json = false;
     bool timeline = false;
     std::string trace;
+    CheckpointArguments checkpoint;
   };
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
@@ -38,13 +41,15 @@ void add_plan(CLI::App& app) {
   add_config_arguments(*command, arguments->config);
   command->add_option("--ranks", arguments->ranks.ranks, "Ranks of the run, where mesh.dp leaves it open")
       ->check(whole_number(1));
-  CLI::Option* json = command->add_flag("--json", arguments->json, "For programs");
-  command->add_flag("--timeline", arguments->timeline, "Draw the pipeline instead: a row a stage")
-      ->excludes(json);
+  CLI::Option* as_json = command->add_flag("--json", arguments->json, "For programs");
+  CLI::Option* timeline =
+      command->add_flag("--timeline", arguments->timeline, "Draw the pipeline instead: a row a stage")
+          ->excludes(as_json);
   command
       ->add_option("--trace", arguments->trace,
                    "Also write a step with modelled times as a Chrome trace, a rank of each stage")
       ->type_name("FILE");
+  add_checkpoint_arguments(*command, arguments->checkpoint)->excludes(timeline);
   command->callback([arguments] {
     const Config loaded = load(arguments->config, arguments->ranks);
     const Config config = with_vocabulary(with_ranks(loaded, arguments->ranks.ranks));
@@ -54,9 +59,18 @@ void add_plan(CLI::App& app) {
       write_plan_trace(config, rates, arguments->trace);
       notice("{} is a step at {}", arguments->trace, to_string(rates, config));
     }
-    const std::string text = arguments->timeline ? timeline_text(plan, config, columns_of_output())
-                             : arguments->json   ? to_json(plan, config).dump(2) + "\n"
-                                                 : to_text(plan, config);
+    std::string text = arguments->timeline ? timeline_text(plan, config, columns_of_output())
+                       : arguments->json   ? ""
+                                           : to_text(plan, config);
+    std::optional<CheckpointPlan> checkpoint;
+    if (arguments->checkpoint.asked) checkpoint = plan_checkpoints(config, arguments->checkpoint);
+    if (arguments->json) {
+      nlohmann::json json = to_json(plan, config);
+      if (checkpoint) json["checkpoint"] = to_json(*checkpoint, config);
+      text = json.dump(2) + "\n";
+    } else if (checkpoint) {
+      text += "\n" + to_text(*checkpoint, config);
+    }
     std::fwrite(text.data(), 1, text.size(), stdout);
   });
 }

@@ -22,7 +22,8 @@ Config load(const ConfigArguments& arguments, RankArguments& ranks) {
   Config config = load(arguments);
   const bool overridden = std::any_of(arguments.overrides.begin(), arguments.overrides.end(),
                                       [](const std::string& o) { return o.starts_with("mesh.dp"); });
-  if (!std::filesystem::is_directory(arguments.path) || overridden) return config;
+  const bool run_folder = std::filesystem::exists(std::filesystem::path(arguments.path) / "config.toml");
+  if (!run_folder || overridden) return config;
   if (ranks.ranks == 0 && !worker_environment()) ranks.ranks = ranks_of(config.mesh);
   config.mesh.dp = 0;
   return config;

@@ -168,8 +168,10 @@ class StageTrace {
     tracks_.add(kCompute, TraceKind::kCompute, "optimizer", begin, computed_);
     if (sends_table) job(TraceKind::kCommunication, "send tied weights", pace_.tied(rest));
     job(TraceKind::kCommunication, "gather weights", pace_.weights(rest));
-    tracks_.add(kCompute, TraceKind::kCompute, "step 1", 0.0, config_.mesh.overlap ? computed_ : ready());
+    tracks_.add(kCompute, TraceKind::kCompute, "step 1", 0.0, end());
   }
+  // Of the step.
+  double end() const { return config_.mesh.overlap ? computed_ : ready(); }
 
   void write(TraceText& text) {
     text.rank(number_, rank_name(rank_.assembly().groups.mesh, number_), "simulated");
@@ -247,6 +249,30 @@ PipelineCosts costs_of(const std::vector<std::unique_ptr<StageTrace>>& stages, c
           .transfer = seconds_of(message, rates.network)};
 }
 
+// A step of all stages, to its end.
+std::vector<std::unique_ptr<StageTrace>> trace_step(const Config& config, const Pace& pace,
+                                                    const TraceRates& rates) {
+  const PipelineShape shape = pipeline_of(config);
+  std::vector<std::unique_ptr<StageTrace>> stages;
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    stages.push_back(std::make_unique<StageTrace>(config, pace, stage));
+  }
+  const Timeline timeline =
+      simulate(shape, orders_of(schedule_of(config.mesh), shape), costs_of(stages, shape, pace, rates));
+  for (std::size_t i = 0; i < stages.size(); ++i) stages[i]->add_actions(timeline.stages[i], timeline.messages);
+  // A tied table's gradients go from the last stage to the first.
+  const bool tied = config.model.tie_embeddings && shape.stages > 1;
+  const double arrival = tied ? stages.back()->add_gradients(true, 0.0) : 0.0;
+  double begin = 0.0;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const bool is_done = tied && i + 1 == stages.size();
+    if (!is_done) stages[i]->add_gradients(false, i == 0 ? arrival : 0.0);
+    begin = std::max(begin, stages[i]->ready());
+  }
+  for (std::size_t i = 0; i < stages.size(); ++i) stages[i]->add_update(begin, tied && i == 0);
+  return stages;
+}
+
 }  // namespace
 
 TraceRates trace_rates(const Config& config) {
@@ -271,29 +297,21 @@ std::string to_string(const TraceRates& rates, const Config& config) {
 }
 
 void write_plan_trace(const Config& config, const TraceRates& rates, const std::string& path) {
-  const PipelineShape shape = pipeline_of(config);
   const Pace pace(config, rates);
-  std::vector<std::unique_ptr<StageTrace>> stages;
-  for (int stage = 0; stage < shape.stages; ++stage) {
-    stages.push_back(std::make_unique<StageTrace>(config, pace, stage));
-  }
-  const Timeline timeline =
-      simulate(shape, orders_of(schedule_of(config.mesh), shape), costs_of(stages, shape, pace, rates));
-  for (std::size_t i = 0; i < stages.size(); ++i) stages[i]->add_actions(timeline.stages[i], timeline.messages);
-  // A tied table's gradients go from the last stage to the first.
-  const bool tied = config.model.tie_embeddings && shape.stages > 1;
-  const double arrival = tied ? stages.back()->add_gradients(true, 0.0) : 0.0;
-  double begin = 0.0;
-  for (std::size_t i = 0; i < stages.size(); ++i) {
-    const bool is_done = tied && i + 1 == stages.size();
-    if (!is_done) stages[i]->add_gradients(false, i == 0 ? arrival : 0.0);
-    begin = std::max(begin, stages[i]->ready());
-  }
-  for (std::size_t i = 0; i < stages.size(); ++i) stages[i]->add_update(begin, tied && i == 0);
+  const std::vector<std::unique_ptr<StageTrace>> stages = trace_step(config, pace, rates);
   TraceFile file(path);
   TraceText text([&](std::string_view chunk) { file.write(chunk); });
   for (const std::unique_ptr<StageTrace>& stage : stages) stage->write(text);
   file.close();
+}
+
+double modelled_step_seconds(const Config& config, const TraceRates& rates) {
+  const Pace pace(config, rates);
+  double seconds = 0.0;
+  for (const std::unique_ptr<StageTrace>& stage : trace_step(config, pace, rates)) {
+    seconds = std::max(seconds, stage->end());
+  }
+  return seconds;
 }
 
 }  // namespace meshtrain

@@ -33,5 +33,7 @@ std::string to_string(const TraceRates& rates, const Config& config);
 //  - the update takes the bytes that it reads and writes.
 // The config must be filled in as for make_plan(). Throws RunError where the file cannot be written.
 void write_plan_trace(const Config& config, const TraceRates& rates, const std::string& path);
+// How long that step takes.
+double modelled_step_seconds(const Config& config, const TraceRates& rates);
 
 }  // namespace meshtrain

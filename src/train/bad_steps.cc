@@ -10,19 +10,20 @@ namespace meshtrain {
 namespace {
 
 std::string message(const BadStep& bad, const TrainConfig& train) {
+  const std::string_view leave_out =
+      train.on_bad_step == "stop" ? " (train.on_bad_step = \"rollback\" leaves them out)" : "";
   if (bad.reason != BadStepReason::kSpike) {
     return fmt::format(
         "the loss ({}) or the gradient norm ({}) is not finite, and the update was not applied; lower "
         "optimizer.lr, lengthen optimizer.warmup, set train.grad_clip, or look for damaged data in this step's "
-        "samples (train.on_bad_step = \"rollback\" leaves them out)",
-        bad.loss, bad.grad_norm);
+        "samples{}",
+        bad.loss, bad.grad_norm, leave_out);
   }
   return fmt::format(
-      "the gradient norm ({:.6g}) is above {:.6g}, train.norm_spike = {} times the mean of the last {} steps, "
-      "and "
-      "the update was not applied; look for damaged data in this step's samples (train.on_bad_step = "
-      "\"rollback\" leaves them out), lower optimizer.lr, or raise train.norm_spike",
-      bad.grad_norm, bad.threshold.value_or(0.0), train.norm_spike, train.norm_spike_window);
+      "the gradient norm ({:.6g}) is above {:.6g}, train.norm_spike = {} times the mean of the last {} "
+      "steps, and the update was not applied; lower optimizer.lr, raise train.norm_spike, or look for damaged "
+      "data in this step's samples{}",
+      bad.grad_norm, bad.threshold.value_or(0.0), train.norm_spike, train.norm_spike_window, leave_out);
 }
 
 std::optional<BadStepRecord> read_record(const nlohmann::json& json) {

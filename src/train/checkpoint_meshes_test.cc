@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -139,6 +140,38 @@ TEST_P(CheckpointMeshes, RanksShareTheWork) {
       // Units are cut into equal parts; padding, which is not written, is all that they differ by.
       EXPECT_LT(writers.rbegin()->first - writers.begin()->first, writers.begin()->first / 20);
     }
+  }
+}
+
+// The others' files may hold anything: a rank opens none that has nothing for it.
+TEST_P(CheckpointMeshes, ARankReadsItsOwnSlicesOnly) {
+  for (const MeshConfig& mesh : {mesh_of(2, 1, 1, 1), mesh_of(1, 0, 2, 2), mesh_of(2, 3, 2, 2)}) {
+    SCOPED_TRACE(name_of_mesh(mesh));
+    fs::remove_all(directory_);
+    State saved;
+    on_mesh(config(mesh), [&](Assembly& assembly) {
+      assembly.initialize();
+      train(assembly, 1);
+      State state = state_of(assembly);
+      save(assembly, folder("all"), {.step = 1, .updates = 1});
+      if (assembly.leads()) saved = std::move(state);
+    });
+    on_mesh(config(mesh), [&](Assembly& assembly) {
+      // What all tensor-parallel ranks hold was written by the first of them.
+      const int rank = assembly.groups.control->rank();
+      const std::string own = folder(fmt::format("of-{}", rank));
+      fs::copy(folder("all"), own);
+      for (const auto& entry : fs::directory_iterator(own)) {
+        const std::string name = entry.path().filename();
+        const bool first = name.find(fmt::format("-{:05}-of-", rank - rank % mesh.tp + 1)) != std::string::npos;
+        const bool mine = name.find(fmt::format("-{:05}-of-", rank + 1)) != std::string::npos;
+        if (name == kManifestName || first || mine) continue;
+        std::ofstream(entry.path(), std::ios::in | std::ios::out) << "not what it was";
+      }
+      restore(assembly, Checkpoint(own, Verify::kSizes));
+      const State state = state_of(assembly);
+      if (assembly.leads()) EXPECT_TRUE(state == saved);
+    });
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "ops/elementwise.h"
+#include "train/model_source.h"
 
 namespace meshtrain {
 namespace {
@@ -97,6 +98,15 @@ void read_into(const SavedPlace& place, const WeightSource& source) {
   });
 }
 
+// One place at a time: what was read of the source does not stay in memory.
+void read_all(const Assembly& assembly, const WeightSource& source, bool with_optimizer) {
+  for (const SavedPlace& place : places_in(assembly)) {
+    if (!place.state.empty() && !with_optimizer) continue;
+    read_into(place, source);
+    source.let_go();
+  }
+}
+
 // That it has the tensors of this model and optimizer, and no others, so that nothing is read from one that has
 // not.
 void check_tensors(const Assembly& assembly, const Checkpoint& checkpoint, bool with_optimizer) {
@@ -141,7 +151,10 @@ std::int64_t checkpoint_bytes(const Assembly& assembly) {
 }
 
 Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides) {
-  return parse_config(checkpoint.state().at("config").get<std::string>(), checkpoint.path(), overrides);
+  Config config =
+      parse_config(checkpoint.state().at("config").get<std::string>(), checkpoint.path(), overrides);
+  config.data.tokenizer = with_carried_tokenizer(config.data.tokenizer, checkpoint);
+  return config;
 }
 
 void check_same_model(const ModelSpec& here, const Checkpoint& checkpoint) {
@@ -171,10 +184,7 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
   check_tensors(assembly, checkpoint, has_optimizer);
   assembly.settle();  // nothing reads what is about to change
   assembly.reset_optimizer();
-  for (const SavedPlace& place : places_in(assembly)) {
-    if (place.state.empty() || has_optimizer) read_into(place, checkpoint);
-  }
-  checkpoint.let_go();
+  read_all(assembly, checkpoint, has_optimizer);
   assembly.publish_masters();
   if (assembly.loss_scaler && state.contains("loss_scaler")) {
     const nlohmann::json& scaler = state.at("loss_scaler");
@@ -191,9 +201,7 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
 void load_masters(Assembly& assembly, const WeightSource& source) {
   assembly.settle();
   assembly.reset_optimizer();
-  for (const SavedPlace& place : places_in(assembly)) {
-    if (place.state.empty()) read_into(place, source);
-  }
+  read_all(assembly, source, /*with_optimizer=*/false);
   assembly.publish_masters();
 }
 
@@ -202,6 +210,7 @@ void load_weights(ParamStore& params, Stream& stream, const WeightSource& source
   for (const Param& param : params.params()) {
     values.resize(static_cast<std::size_t>(param.numel()));
     source.read(param.decl.name, param.decl.shape, 0, values);
+    source.let_go();
     ops::cast(stream, Tensor(values.data(), DType::kF32, param.decl.shape), params.weight(param));
   }
 }

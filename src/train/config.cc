@@ -15,6 +15,7 @@
 #include "base/nearest.h"
 #include "train/config_defaults.h"
 #include "train/config_fields.h"
+#include "train/config_source.h"
 #include "train/config_validate.h"
 
 namespace meshtrain {
@@ -194,15 +195,19 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   for (const std::string& text_of_override : overrides) collect_override(text_of_override, said);
 
   Config config;
+  const SaidKey is_said = [&](std::string_view key) { return said.has(key); };
+  std::optional<ModelDescription> source;
   const auto fields = config_fields();
-  for (std::size_t i = 0; i < fields.size(); ++i) {  // the preset comes first in the table
+  for (std::size_t i = 0; i < fields.size(); ++i) {  // model.from and the preset come first in the table
     const Assignment& assignment = said.of_field[i];
     if (assignment.node == nullptr) continue;
     const std::string problem = fields[i].set(config, *assignment.node);
     if (!problem.empty()) throw_user_error("{}: {} {}.", assignment.origin, fields[i].full_name(), problem);
+    if (fields[i].full_name() == "model.from") source = source_of_sizes(config, is_said, assignment.origin);
   }
   try {
-    fill_in_defaults(config, [&](std::string_view key) { return said.has(key); });
+    if (source) check_source(config, *source, is_said);
+    fill_in_defaults(config, is_said);
     validate_but_vocabulary(config);
   } catch (const UserError& error) {
     throw UserError(located(error.what(), name, said));

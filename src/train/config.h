@@ -89,10 +89,13 @@ struct MeshConfig {
 };
 
 struct CheckpointConfig {
-  std::string dir;         // output.dir/checkpoints unless said
-  std::int64_t every = 0;  // steps; 0: only at the end
-  std::int64_t keep = 3;   // newest kept; 0: all
-  bool async = false;      // write in the background; needs memory for one copy
+  static constexpr std::int64_t kAuto = -1;  // train/checkpoint_rhythm.h
+
+  std::string dir;          // output.dir/checkpoints unless said
+  std::int64_t every = 0;   // steps; 0: only at the end; or kAuto
+  std::int64_t keep = 3;    // newest kept; 0: all
+  bool async = false;       // write in the background; needs memory for one copy
+  double mtbf_hours = 0.0;  // between failures of the whole run; 0: one in 50 000 hours of each rank
 
   friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
 };
@@ -113,6 +116,7 @@ struct MachineConfig {
 };
 
 struct Config {
+  std::string from;    // a Hugging Face folder or checkpoint that a new run's weights come from; empty: random
   std::string preset;  // the name given, if any; the sizes are in `model`
   ModelSpec model;
   DataConfig data;
@@ -130,7 +134,8 @@ struct Config {
 };
 
 // Reads FILE and applies overrides "section.key=value"; the last one of a key wins. A preset is applied
-// first and the other keys of [model] change it. Throws UserError naming file, line, key and the nearest
+// first and the other keys of [model] change it; model.from is opened for the sizes that [model] leaves out,
+// and not where it gives all of them, as to_toml does. Throws UserError naming file, line, key and the nearest
 // known key; checks everything that needs nothing but the config itself. A `model.vocab` left out stays
 // 0: the caller fills it in from the tokenizer and calls validate(config).
 Config load_config(const std::string& path, const std::vector<std::string>& overrides);

@@ -28,6 +28,7 @@ bool follows(const Config& config, std::int64_t ModelSpec::*member, std::int64_t
 }
 
 void derive_model(Config& config, const SaidKey& said) {
+  if (!config.from.empty()) return;  // every size was read there or said
   ModelSpec& spec = config.model;
   if (config.preset.empty()) {
     for (const std::string_view key : {"model.layers", "model.hidden", "model.heads"}) {

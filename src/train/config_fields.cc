@@ -43,6 +43,32 @@ ConfigField peak_tflops() {
   return result;
 }
 
+ConfigField checkpoint_every() {
+  ConfigField result;
+  result.section = "checkpoint";
+  result.key = "every";
+  result.type = "integer or \"auto\"";
+  result.meaning =
+      "Steps between checkpoints; 0 is only at the end. `auto`: what wastes least time, by how long saves and "
+      "steps are seen to take.";
+  result.takes_text = true;
+  result.set = [](Config& config, const toml::node& node) -> std::string {
+    std::int64_t& out = config.checkpoint.every;
+    if (const auto* text = node.as_string(); text != nullptr && text->get() == "auto") {
+      return out = CheckpointConfig::kAuto, "";
+    }
+    const auto* value = node.as_integer();
+    if (value == nullptr || value->get() < 0) return mismatch("a number of steps, 0 or \"auto\"", node);
+    out = value->get();
+    return "";
+  };
+  result.get = [](const Config& config) -> std::string {
+    const std::int64_t value = config.checkpoint.every;
+    return value == CheckpointConfig::kAuto ? "\"auto\"" : to_text(value);
+  };
+  return result;
+}
+
 void add_model(std::vector<ConfigField>& fields) {
   const auto model = [](auto... members) { return at(&Config::model, members...); };
   const auto rope = [](auto member) { return at(&Config::model, &ModelSpec::rope_scaling, member); };
@@ -56,6 +82,10 @@ void add_model(std::vector<ConfigField>& fields) {
     if (problem.empty()) config.model = meshtrain::preset(config.preset);
     return problem;
   };
+  fields.push_back(field("model", "from", at(&Config::from),
+                         "A Hugging Face folder, a checkpoint or a run folder: where the weights of a new run, "
+                         "and the sizes that this section leaves out, come from.",
+                         "random weights"));
   fields.push_back(preset);
   fields.push_back(enumeration("model", "arch", std::vector{Architecture::kGpt2, Architecture::kLlama},
                                model(&ModelSpec::arch), "Architecture.", "`\"llama\"`"));
@@ -102,7 +132,8 @@ void add_data_and_train(std::vector<ConfigField>& fields) {
             "required to train"));
   fields.push_back(field("data", "valid", data(&DataConfig::valid), "The same for evaluation.", "none"));
   fields.push_back(field("data", "tokenizer", data(&DataConfig::tokenizer),
-                         "`bytes`, `sentencepiece:FILE`, or the FILE of a Hugging Face tokenizer.json."));
+                         "`bytes`, `sentencepiece:FILE`, or the FILE of a Hugging Face tokenizer.json.",
+                         "`\"bytes\"`; with model.from its tokenizer"));
   fields.push_back(field("data", "seq_len", data(&DataConfig::seq_len),
                          "Tokens in a training sequence; at most model.context."));
   fields.push_back(field("train", "steps", train(&TrainConfig::steps),
@@ -245,8 +276,11 @@ void add_rest(std::vector<ConfigField>& fields) {
              "micro-steps; takes more memory."));
   fields.push_back(field("checkpoint", "dir", checkpoint(&CheckpointConfig::dir), "Folder of the checkpoints.",
                          "output.dir/checkpoints"));
-  fields.push_back(field("checkpoint", "every", checkpoint(&CheckpointConfig::every),
-                         "Steps between checkpoints; 0 is only at the end."));
+  fields.push_back(checkpoint_every());
+  fields.push_back(field(
+      "checkpoint", "mtbf_hours", checkpoint(&CheckpointConfig::mtbf_hours),
+      "Hours between failures of the whole run, on average, for every = \"auto\" and `plan --checkpoint`; "
+      "0 is not known: one failure in 50000 hours of each rank."));
   fields.push_back(
       field("checkpoint", "keep", checkpoint(&CheckpointConfig::keep), "Newest checkpoints kept; 0 is all."));
   fields.push_back(

@@ -217,6 +217,8 @@ TEST(Config, Overrides) {
   EXPECT_EQ(config.recompute, RecomputePolicy::kFull);
   EXPECT_EQ(parse(kMinimal, {"model.preset=gpt2-tiny"}).model.arch, Architecture::kGpt2);
   EXPECT_EQ(parse(kMinimal, {"machine.peak_tflops=2"}).machine.peak_tflops, 2.0);
+  EXPECT_EQ(parse(kMinimal, {"checkpoint.every=auto"}).checkpoint.every, CheckpointConfig::kAuto);
+  EXPECT_EQ(parse(kMinimal, {"checkpoint.every=0"}).checkpoint.every, 0);
 }
 
 TEST(Config, BadOverrides) {
@@ -264,6 +266,10 @@ TEST(Config, WrongTypesNameKeyExpectedAndFound) {
   expect_complaint("[data]\ntrain = \"a\\u0000b\"\n", {}, {"NUL"});
   expect_complaint("[train]\nseed = -1\n", {}, {"train.seed", "0 or above"});
   expect_complaint("[machine]\npeak_tflops = -3\n", {}, {"machine.peak_tflops", "\"measure\", \"off\""});
+  expect_complaint("[checkpoint]\nevery = \"often\"\n", {},
+                   {"checkpoint.every", "a number of steps, 0 or \"auto\"", "the string \"often\""});
+  expect_complaint("[checkpoint]\nevery = -1\n", {}, {"checkpoint.every", "the integer -1"});
+  expect_complaint("[checkpoint]\nevery = 2.5\n", {}, {"checkpoint.every", "the number 2.5"});
   expect_complaint("[machine]\npeak_tflops = inf\n", {}, {"machine.peak_tflops"});
   expect_complaint("[precision]\ncompute = \"fp8\"\n", {}, {"fp32, bf16, fp16", "found the string \"fp8\""});
 }
@@ -332,6 +338,9 @@ TEST(Config, RefusesImpossibleValues) {
       {"mesh.deadline=0", "mesh.deadline"},
       {"mesh.deadline=nan", "mesh.deadline"},
       {"checkpoint.every=-1", "checkpoint.every"},
+      {"checkpoint.every=1000000000001", "checkpoint.every"},
+      {"checkpoint.mtbf_hours=-1", "checkpoint.mtbf_hours"},
+      {"checkpoint.mtbf_hours=inf", "checkpoint.mtbf_hours"},
       {"checkpoint.keep=-1", "checkpoint.keep"},
       {"machine.threads=-1", "machine.threads"},
       {"output.dir=", "output.dir"},
@@ -366,10 +375,11 @@ TEST(Config, WrittenConfigReadsBackEqual) {
     config.model.vocab = 777;
     EXPECT_EQ(parse(to_toml(config)), config) << name;
   }
-  const Config odd = parse(
-      kMinimal, {"optimizer.lr=0.1", "optimizer.eps=4.9406564584124654e-324", "optimizer.weight_decay=1e22",
-                 "optimizer.min_lr=0.030000000000000002", "train.seed=9223372036854775807",
-                 "machine.peak_tflops=3", "mesh.tp=2", "mesh.pp=2", "mesh.stage_layers=[2, 0]"});
+  const Config odd =
+      parse(kMinimal, {"optimizer.lr=0.1", "optimizer.eps=4.9406564584124654e-324",
+                       "optimizer.weight_decay=1e22", "optimizer.min_lr=0.030000000000000002",
+                       "train.seed=9223372036854775807", "machine.peak_tflops=3", "mesh.tp=2", "mesh.pp=2",
+                       "mesh.stage_layers=[2, 0]", "checkpoint.every=auto", "checkpoint.mtbf_hours=0.1"});
   EXPECT_EQ(parse(to_toml(odd)), odd);
 }
 

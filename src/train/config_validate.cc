@@ -115,7 +115,10 @@ void validate_rest(const Config& config) {
         "the batch. Use precision.gradients = \"fp32\", or numerics.reduction = \"fast\".",
         name_of(config.precision.gradients));
   }
-  require_between("checkpoint.every", config.checkpoint.every, 0, kMostSteps);
+  if (config.checkpoint.every != CheckpointConfig::kAuto) {
+    require_between("checkpoint.every", config.checkpoint.every, 0, kMostSteps);
+  }
+  require_finite_from("checkpoint.mtbf_hours", config.checkpoint.mtbf_hours, 0.0);
   require_between("checkpoint.keep", config.checkpoint.keep, 0, kMostSteps);
   if (config.output.dir.empty()) throw_user_error("output.dir = \"\" names no folder; use \".\" for this one.");
   if (config.checkpoint.dir.empty())

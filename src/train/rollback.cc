@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "comm/agreement.h"
+#include "train/model_source.h"
 #include "train/resume.h"
 
 namespace meshtrain {
@@ -23,11 +24,18 @@ RollbackMetrics metrics_of(const BadStep& bad, std::int64_t step, std::int64_t b
   return metrics;
 }
 
+// `last`: the newest checkpoint of this run, or the one that it went on from; empty: neither.
+ResumeSource source_to_go_back_to(Assembly& assembly, const std::string& last) {
+  Communicator& ranks = *assembly.groups.control;
+  ResumeSource own = newest_whole_checkpoint(assembly.config().checkpoint.dir, ranks);
+  return own.checkpoint || last.empty() ? std::move(own) : whole_checkpoint(last, ranks);
+}
+
 }  // namespace
 
 RunPosition load_start(Assembly& assembly, const Checkpoint* checkpoint) {
   if (checkpoint != nullptr) return restore(assembly, *checkpoint);
-  assembly.initialize();
+  initialize_weights(assembly);
   return {};
 }
 
@@ -36,12 +44,13 @@ RunPosition roll_back(Assembly& assembly, CheckpointWriter& writer, RunOutput* o
   const std::int64_t bad_step = place.step + 1;
   assembly.settle();
   writer.flush();
-  Communicator& control = *assembly.groups.control;
-  const std::string from = text_of_first(control, output != nullptr ? output->checkpoint() : "");
+  const std::string last =
+      text_of_first(*assembly.groups.control, output != nullptr ? output->checkpoint() : "");
+  ResumeSource source;
   RunPosition now;
   try {
     assembly.reset_optimizer();
-    const ResumeSource source = from.empty() ? ResumeSource() : whole_checkpoint(from, control);
+    source = source_to_go_back_to(assembly, last);
     now = load_start(assembly, source.checkpoint.get());
   } catch (const UserError& error) {
     throw_run_error("going back because of step {} ({}): {}", bad_step, name_of(bad.reason), error.what());
@@ -52,7 +61,10 @@ RunPosition roll_back(Assembly& assembly, CheckpointWriter& writer, RunOutput* o
   const std::vector<SampleRange> left_out =
       record.left_out.leave_out(place.position, assembly.config().train.global_batch);
   now.bad_steps = std::move(record);
-  if (output != nullptr) output->roll_back(metrics_of(bad, now.step, bad_step, left_out));
+  if (output != nullptr) {
+    output->roll_back(metrics_of(bad, now.step, bad_step, left_out),
+                      source.checkpoint ? source.checkpoint->path() : "");
+  }
   return now;
 }
 

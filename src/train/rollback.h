@@ -17,8 +17,8 @@ namespace meshtrain {
 RunPosition load_start(Assembly& assembly, const Checkpoint* checkpoint);
 
 // After the step behind `place`, whose update was not applied, turned out bad: waits for the save in flight,
-// restores the newest checkpoint of this run (without one, what it started from), and leaves the data of the
-// bad step out, so that the steps in between are done again as before and the bad one with the samples that
+// restores the newest whole checkpoint of this run (without one, what it started from), and leaves the data of
+// the bad step out, so that the steps in between are done again as before and the bad one with the samples that
 // follow. `output` of the rank that leads, which notes it in the run folder and says it; null on the others.
 // Returns where the run now stands. A collective call; throws RunError.
 RunPosition roll_back(Assembly& assembly, CheckpointWriter& writer, RunOutput* output, const RunPosition& place,

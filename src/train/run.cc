@@ -17,6 +17,7 @@
 #include "model/flops.h"
 #include "telemetry/peak.h"
 #include "train/assembly.h"
+#include "train/checkpoint_rhythm.h"
 #include "train/checkpointing.h"
 #include "train/evaluation.h"
 #include "train/memory_plan.h"
@@ -47,7 +48,8 @@ class Run {
         data_(config, tokenizer),
         device_(world.make_device()),
         assembly_(config, *device_, world, plan_memory(config, *device_, world)),
-        control_(*assembly_.groups.control) {
+        control_(*assembly_.groups.control),
+        rhythm_(config) {
     if (assembly_.leads()) output_.emplace(config);
     const RunStart start = begin();
     if (output_) output_->open(start, options_.restarted);
@@ -83,13 +85,13 @@ class Run {
   void loop() {
     if (evaluation_owed_ && !is_last_wanted()) evaluate_and_record();
     bool stopped = any_rank(control_, options_.stop_requested() || is_last_wanted());
+    rhythm_.begin(place_.step);
     while (place_.step < config_.train.steps && !stopped) {
       const StepEnd end = step();
       if (end == StepEnd::kRolledBack) continue;
       stopped = end == StepEnd::kStop || is_last_wanted();
       // Before the evaluation, which may take long.
-      const bool due = place_.step == config_.train.steps ||
-                       (config_.checkpoint.every > 0 && place_.step % config_.checkpoint.every == 0);
+      const bool due = place_.step == config_.train.steps || rhythm_.due(place_.step);
       if (due) save();
       evaluation_owed_ = evaluation_due();
       if (evaluation_owed_ && !stopped) {
@@ -280,10 +282,15 @@ class Run {
 
   void save() {
     const TraceSpan span = traced("{}", config_.checkpoint.async ? "checkpoint copy" : "checkpoint");
+    const Stopwatch watch;
     assembly_.settle();
     if (output_) output_->before_save();
     writer_->write(checkpoint_contents(assembly_, place_));
     if (output_) output_->saved(place_.step);
+    const SaveTimes times = {.stall = watch.seconds(), .writing = writer_->stats().mean_write_seconds()};
+    stalled_seconds_ += times.stall;
+    const std::string told = rhythm_.saved(place_.step, times, control_);
+    if (output_ && !told.empty()) output_->say(told);
   }
 
   void write_summary() {
@@ -304,6 +311,8 @@ class Run {
                     .engine = std::string(world_.engine()),
                     .ranks = ranks,
                     .checkpoint = output_->checkpoint(),
+                    .saves = writer_->stats(),
+                    .stalled_seconds = stalled_seconds_,
                     .evaluation = last_evaluation_});
   }
 
@@ -342,6 +351,8 @@ class Run {
   std::optional<RunOutput> output_;  // of the rank that leads
   std::optional<CheckpointWriter> writer_;
   RunPosition place_;
+  CheckpointRhythm rhythm_;
+  double stalled_seconds_ = 0.0;  // that training stood still for saves
   bool evaluation_owed_ = false;  // due after the step done last, and not recorded yet
   static constexpr int kPeakMeasurements = 5;
   double peak_tflops_ = 0.0;  // of all ranks

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/error.h"
 #include "checkpoint/manifest.h"
 #include "comm/engines.h"
 

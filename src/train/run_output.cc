@@ -116,7 +116,8 @@ void RunOutput::saved(std::int64_t step) {
   checkpoint_ = (fs::path(config_.checkpoint.dir) / checkpoint_name(step)).string();
 }
 
-void RunOutput::roll_back(const RollbackMetrics& metrics) {
+void RunOutput::roll_back(const RollbackMetrics& metrics, const std::string& from) {
+  checkpoint_ = from;
   metrics_->roll_back(metrics);
   std::string samples;
   for (const auto& [first, count] : metrics.left_out) {

@@ -43,11 +43,14 @@ class RunOutput {
 
   void record(const StepMetrics& metrics);
   void record(const EvalMetrics& metrics);
+  // A line on standard error, during the run.
+  void say(const std::string& text) { progress_->message("meshtrain: " + text); }
   // A checkpoint vouches for the metrics up to its step: they are on the disk first.
   void before_save() { metrics_->sync(); }
   void saved(std::int64_t step);
-  // Goes back to the state that metrics.step names, and says so.
-  void roll_back(const RollbackMetrics& metrics);
+  // The run is back at the checkpoint `from` (empty: at the initial weights), which has done metrics.step
+  // steps.
+  void roll_back(const RollbackMetrics& metrics, const std::string& from);
   void finish_progress() { progress_.reset(); }
   void write(const RunSummary& summary) const;
 

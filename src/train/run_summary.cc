@@ -62,6 +62,11 @@ std::string to_json_text(const RunSummary& summary) {
       {"ranks", to_json(summary.ranks)},
       {"peak_resident_bytes", static_cast<std::int64_t>(usage.ru_maxrss) * 1024},
       {"checkpoint", summary.checkpoint},
+      {"checkpoints",
+       {{"saved", summary.saves.saves},
+        {"bytes", summary.saves.bytes},
+        {"stalled_seconds", summary.stalled_seconds},
+        {"write_seconds", summary.saves.write_seconds}}},
   };
   if (summary.evaluation) {
     json["eval_loss"] = summary.evaluation->nats_per_token;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint_writer.h"
 #include "comm/communicator.h"
 #include "device/memory.h"
 #include "train/assembly.h"
@@ -37,6 +38,8 @@ struct RunSummary {
   std::string engine;
   std::vector<RankSummary> ranks;
   std::string checkpoint;
+  CheckpointStats saves;                 // of this process
+  double stalled_seconds = 0.0;          // that training stood still for them
   std::optional<Evaluation> evaluation;  // the last
 };
 

@@ -16,6 +16,7 @@
 #include "train/assembly.h"
 #include "train/checkpointing.h"
 #include "train/memory_plan.h"
+#include "train/model_source.h"
 #include "train/run_data.h"
 #include "train/step.h"
 #include "train/whole_state.h"
@@ -30,7 +31,7 @@ void train_and_visit(const Config& config, World& world, std::int64_t steps, con
   const RunData data(config, *tokenizer);
   const std::unique_ptr<Device> device = world.make_device();
   Assembly assembly(config, *device, world, plan_memory(config, *device, world));
-  assembly.initialize();
+  initialize_weights(assembly);
   RunPosition place;
   while (place.step < steps) {
     ++place.step;

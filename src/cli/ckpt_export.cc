@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/huggingface/config.h"
+#include "checkpoint/huggingface/exporter.h"
+#include "cli/ckpt.h"
+#include "data/tokenizer.h"
+#include "train/checkpointing.h"
+#include "train/model_source.h"
+
+namespace meshtrain::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::string checkpoint;
+  std::string out;
+  std::string dtype;
+};
+
+// The files of the tokenizer that a config names, as a model folder has them.
+std::vector<HfExtraFile> tokenizer_files(const std::string& tokenizer) {
+  if (tokenizer == "bytes") {
+    notice("exporting without a tokenizer: the library has none of plain bytes");
+    return {};
+  }
+  constexpr std::string_view kSentencePiece = "sentencepiece:";
+  constexpr std::string_view kHuggingFace = "hf:";
+  const bool sentencepiece = tokenizer.starts_with(kSentencePiece);
+  fs::path path = tokenizer;
+  if (sentencepiece) path = tokenizer.substr(kSentencePiece.size());
+  if (tokenizer.starts_with(kHuggingFace)) path = tokenizer.substr(kHuggingFace.size());
+  const std::string name = sentencepiece ? "tokenizer.model" : "tokenizer.json";
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) path /= name;
+  if (!fs::exists(path, ignored)) {
+    notice("exporting without a tokenizer: {} is not there any more", path.string());
+    return {};
+  }
+  if (path.filename() != name) return {{.name = name, .from = path.string()}};
+  std::vector<HfExtraFile> files;
+  for (const std::string& sibling : hf_tokenizer_files(path.parent_path().string()))
+    files.push_back({.name = sibling, .from = (path.parent_path() / sibling).string()});
+  return files;
+}
+
+// Those that came with an imported model.
+std::vector<HfExtraFile> carried_files(const Checkpoint& checkpoint) {
+  std::vector<HfExtraFile> files;
+  for (const auto& [name, file] : checkpoint.manifest().files) {
+    if (fs::path(name).parent_path() != kTokenizerFolder) continue;
+    files.push_back({.name = fs::path(name).filename().string(), .from = checkpoint.path() + "/" + name});
+  }
+  return files;
+}
+
+// The token that ends a document, where the tokenizer can be opened and has one.
+std::optional<std::int64_t> end_of_document(const Config& config) {
+  try {
+    const auto token = make_tokenizer(config.data.tokenizer)->end_of_document();
+    if (token && *token < config.model.vocab) return *token;
+  } catch (const UserError&) {  // gone, which tokenizer_files() has said
+  }
+  return std::nullopt;
+}
+
+HfRecord generated(const Config& config, DType dtype) {
+  return {.config_text = hf_config_of(config.model, dtype, end_of_document(config)),
+          .files = hf_files(config.model, dtype)};
+}
+
+HfRecord remembered(const nlohmann::json& json, const std::string& path, std::optional<DType> dtype) {
+  HfRecord record = hf_record_from_json(json, path);
+  if (!dtype) return record;
+  record.config_text = with_hf_dtype(record.config_text, *dtype);
+  for (HfStoredFile& file : record.files) {
+    for (HfStoredTensor& tensor : file.tensors) tensor.dtype = *dtype;
+  }
+  return record;
+}
+
+void run(const Arguments& arguments) {
+  check_new_folder(arguments.out);
+  const std::string path = resolve_checkpoint(arguments.checkpoint);
+  const Checkpoint checkpoint(path, Verify::kBytes);
+  const Config config = config_of(checkpoint);
+  std::optional<DType> dtype;
+  if (!arguments.dtype.empty()) dtype = parse_dtype(arguments.dtype);
+  const auto known = checkpoint.state().find("huggingface");
+  const HfRecord record = known != checkpoint.state().end()
+                              ? remembered(*known, path, dtype)
+                              : generated(config, dtype.value_or(config.precision.compute));
+  std::vector<HfExtraFile> extras = carried_files(checkpoint);
+  if (extras.empty()) extras = tokenizer_files(config.data.tokenizer);
+  write_hf_folder(checkpoint, config.model, record, extras, arguments.out);
+  fmt::print("{} (step {}): {} parameters; folder {}\n", path, checkpoint.step(), parameter_count(config.model),
+             arguments.out);
+}
+
+}  // namespace
+
+void add_ckpt_export(CLI::App& ckpt) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = ckpt.add_subcommand("export", "Makes a Hugging Face model folder of a checkpoint");
+  command->add_option("CKPT", arguments->checkpoint, "A checkpoint, or a run folder for its newest")
+      ->required();
+  command->add_option("--out", arguments->out, "The folder to write")->required();
+  command
+      ->add_option("--dtype", arguments->dtype,
+                   "fp32, bf16 or fp16; left out: those that it was imported with, or precision.compute")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace meshtrain::cli

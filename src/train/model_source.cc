@@ -1,0 +1,98 @@
+#include "train/model_source.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/huggingface/config.h"
+#include "checkpoint/huggingface/folder.h"
+#include "train/checkpointing.h"
+#include "train/config_fields.h"
+#include "train/config_value.h"
+
+namespace meshtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSentencePiece = "sentencepiece:";
+
+// The tokenizer of `folder`, where it is called `name`; empty: it has none.
+std::string tokenizer_of_folder(const std::string& folder, const std::string& name) {
+  const fs::path path(folder);
+  std::error_code ignored;
+  if (fs::exists(path / "tokenizer.json", ignored)) return name + "/tokenizer.json";
+  if (fs::exists(path / "tokenizer.model", ignored))
+    return fmt::format("{}{}/tokenizer.model", kSentencePiece, name);
+  return "";
+}
+
+ModelDescription describe_folder(const std::string& folder) {
+  const std::string config = folder + "/config.json";
+  const MappedFile file = MappedFile::open(config, "the config of the model folder");
+  return {.spec = spec_of_hf_config(file.text(), config), .tokenizer = tokenizer_of_folder(folder, folder)};
+}
+
+bool may_differ(const ModelSpec& spec, std::string_view key) {
+  if (key == "context") return spec.arch == Architecture::kLlama;
+  return key == "norm_eps" || key == "init_std" || key.starts_with("rope_");
+}
+
+}  // namespace
+
+ModelDescription describe_model(const std::string& path) {
+  if (is_hf_folder(path)) return describe_folder(path);
+  const Config config = config_of(Checkpoint(resolve_checkpoint(path), Verify::kManifest));
+  return {.spec = config.model, .tokenizer = config.data.tokenizer};
+}
+
+std::unique_ptr<WeightSource> open_weights(const std::string& path) {
+  if (is_hf_folder(path)) return std::make_unique<HuggingFaceFolder>(path);
+  return std::make_unique<Checkpoint>(resolve_checkpoint(path), Verify::kSizes);
+}
+
+Config config_of_folder(const std::string& folder, const std::vector<std::string>& overrides) {
+  const HuggingFaceFolder opened(folder);
+  const std::string text = fmt::format(
+      "[model]\nfrom = {}\n[data]\nseq_len = {}\n[precision]\ncompute = \"{}\"\n", meshtrain::quoted(folder),
+      std::min(opened.spec().context, kFolderSeqLen), name_of(opened.dtype()));
+  return parse_config(text, folder, overrides);
+}
+
+std::string carried_tokenizer(const std::string& folder) {
+  return tokenizer_of_folder(folder, kTokenizerFolder);
+}
+
+std::string with_carried_tokenizer(const std::string& tokenizer, const Checkpoint& checkpoint) {
+  const bool sentencepiece = tokenizer.starts_with(kSentencePiece);
+  const std::string file = sentencepiece ? tokenizer.substr(kSentencePiece.size()) : tokenizer;
+  if (!checkpoint.manifest().files.contains(file)) return tokenizer;
+  return fmt::format("{}{}/{}", sentencepiece ? kSentencePiece : "", checkpoint.path(), file);
+}
+
+void check_model_of_source(const ModelSpec& spec, const ModelSpec& source, const std::string& path) {
+  Config here;
+  Config there;
+  here.model = spec;
+  there.model = source;
+  for (const ConfigField& field : config_fields()) {
+    if (field.section != "model" || may_differ(source, field.key)) continue;
+    if (field.get(here) == field.get(there)) continue;
+    throw_user_error("{} = {} contradicts the weights of {}, where it is {}. Leave the key out.",
+                     field.full_name(), field.get(here), path, field.get(there));
+  }
+}
+
+void initialize_weights(Assembly& assembly) {
+  const std::string& from = assembly.config().from;
+  if (from.empty()) {
+    assembly.initialize();
+    return;
+  }
+  check_model_of_source(assembly.config().model, describe_model(from).spec, from);
+  load_masters(assembly, *open_weights(from));
+}
+
+}  // namespace meshtrain
