@@ -170,7 +170,9 @@ TEST_P(CheckpointMeshes, ARankReadsItsOwnSlicesOnly) {
       }
       restore(assembly, Checkpoint(own, Verify::kSizes));
       const State state = state_of(assembly);
-      if (assembly.leads()) EXPECT_TRUE(state == saved);
+      if (assembly.leads()) {
+        EXPECT_TRUE(state == saved);
+      }
     });
   }
 }
