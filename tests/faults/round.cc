@@ -232,6 +232,8 @@ void FaultRound::strike(const Strike& strike) {
   if (ended_ || pause) expect_went_on(outcome.err);
   expect_no_processes();
   undo(strike);
+  // Too late to strike anything: the run had said that it was over.
+  if (!pause && exists(run_ + "/summary.json")) ended_ = true;
   if (ended_) return;
 
   const std::vector<std::int64_t> after = committed();
