@@ -1,5 +1,7 @@
 #include "faults/training.h"
 
+#include <sys/prctl.h>
+
 #include "faults/sandbox.h"
 
 namespace meshtrain::faults {
@@ -74,6 +76,7 @@ Training::Training(const fs::path& folder, const Mesh& mesh, const Arguments& wo
           setenv("MESHTRAIN_PAUSE_AT", value.c_str(), 1);
         }
         if (plain) become_somebody_plain();
+        prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves no training behind
       }) {}
 
 bool Training::wait_for_pause() {
