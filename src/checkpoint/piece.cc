@@ -30,6 +30,23 @@ struct Rows {
   std::int64_t whole_row = 0;  // elements of one in the whole
 };
 
+// Calls visit(begin, end, to_whole) for the elements of the slice, row by row, that both the piece and elements
+// [first, first + count) of the whole have; element i of the slice is element i + to_whole of the whole. Ends
+// early when visit returns false.
+template <class Visit>
+void for_each_overlap(const PieceRange& range, const Shape& whole, std::int64_t first, std::int64_t count,
+                      const Visit& visit) {
+  const Rows rows(range, whole);
+  if (count <= 0 || rows.row <= 0 || range.count <= 0) return;
+  for (std::int64_t r = rows.first(range, first); r <= rows.last(range, first + count); ++r) {
+    const std::int64_t to_whole = r * rows.whole_row + rows.begin - r * rows.row;
+    const std::int64_t begin = std::max({r * rows.row, range.first, first - to_whole});
+    const std::int64_t end =
+        std::min({(r + 1) * rows.row, range.first + range.count, first + count - to_whole});
+    if (begin < end && !visit(begin, end, to_whole)) return;
+  }
+}
+
 }  // namespace
 
 PieceRange whole_range(const Shape& whole) {
@@ -73,28 +90,26 @@ bool is_valid(const PieceRange& range, const Shape& whole) {
 }
 
 bool overlaps(const PieceRange& range, const Shape& whole, std::int64_t first, std::int64_t count) {
-  const Rows rows(range, whole);
-  return count > 0 && rows.row > 0 && range.count > 0 &&
-         rows.first(range, first) <= rows.last(range, first + count);
+  bool found = false;
+  for_each_overlap(range, whole, first, count, [&](std::int64_t, std::int64_t, std::int64_t) {
+    found = true;
+    return false;
+  });
+  return found;
 }
 
 std::int64_t copy_overlap(const PieceRange& range, const Shape& whole, std::span<const std::byte> piece,
                           std::int64_t element_bytes, std::int64_t first, std::span<std::byte> to) {
   const std::int64_t count = static_cast<std::int64_t>(to.size()) / element_bytes;
-  if (!overlaps(range, whole, first, count)) return 0;
-  const Rows rows(range, whole);
   std::int64_t copied = 0;
-  for (std::int64_t r = rows.first(range, first); r <= rows.last(range, first + count); ++r) {
-    const std::int64_t to_whole = r * rows.whole_row + rows.begin - r * rows.row;  // from a slice's element
-    const std::int64_t begin = std::max({r * rows.row, range.first, first - to_whole});
-    const std::int64_t end =
-        std::min({(r + 1) * rows.row, range.first + range.count, first + count - to_whole});
-    if (begin >= end) continue;
+  const auto copy = [&](std::int64_t begin, std::int64_t end, std::int64_t to_whole) {
     std::memcpy(to.data() + (begin + to_whole - first) * element_bytes,
                 piece.data() + (begin - range.first) * element_bytes,
                 static_cast<std::size_t>((end - begin) * element_bytes));
     copied += end - begin;
-  }
+    return true;
+  };
+  for_each_overlap(range, whole, first, count, copy);
   return copied;
 }
 

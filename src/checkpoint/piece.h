@@ -35,8 +35,7 @@ bool is_whole_tensor(const PieceRange& range, const Shape& whole);
 // Whether such a piece exists in a tensor of this shape.
 bool is_valid(const PieceRange& range, const Shape& whole);
 
-// Whether the piece may hold any of elements [first, first + count) of the whole tensor: false where the rows
-// that it lies in have none of them.
+// Whether the piece holds any of elements [first, first + count) of the whole tensor.
 bool overlaps(const PieceRange& range, const Shape& whole, std::int64_t first, std::int64_t count);
 
 // Copies those of elements [first, first + to.size() / element_bytes) of the whole tensor that the piece holds
