@@ -69,10 +69,11 @@ class Run {
     try {
       loop();
       writer_->flush();
+      // No rank has succeeded before all are here: one that hangs is missed, and the run is not said to be
+      // over.
+      control_.barrier();
       write_summary();
       if (trace_ != nullptr) trace_->finish(assembly_);
-      // None has succeeded before all have, and one that hangs here is missed.
-      control_.barrier();
     } catch (const RunError&) {
       finish_saving();
       throw;

@@ -55,13 +55,15 @@ const Phase& phase_called(std::string_view name) {
 fs::path damage(const fs::path& checkpoint, Fault fault, Random& random) {
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint)) {
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+    files.push_back(entry.path());
   }
-  if (files.empty()) throw std::runtime_error("no tensor files in " + checkpoint.string());
+  if (files.empty()) throw std::runtime_error("no files in " + checkpoint.string());
   std::sort(files.begin(), files.end());
   const fs::path& file = random.of(files);
   std::string bytes = read_file(file);
-  const std::int64_t at = random.below(static_cast<std::int64_t>(bytes.size()));
+  std::int64_t at = random.below(static_cast<std::int64_t>(bytes.size()));
+  if (file.extension() == ".json")
+    at = static_cast<std::int64_t>(bytes.find_last_not_of(" \n", at));  // no matter
   if (fault == Fault::kTruncate) {
     fs::resize_file(file, static_cast<std::uintmax_t>(at));
   } else {

@@ -16,7 +16,7 @@ enum class Fault : std::uint8_t {
   kStopRank,        // SIGSTOP
   kFillDisk,
   kReadOnly,  // the folder of checkpoints
-  kTruncate,  // a shard of the newest checkpoint, after the supervisor was killed
+  kTruncate,  // a file of the newest checkpoint, after the supervisor was killed
   kFlipBit,   // likewise
 };
 std::string_view name_of(Fault fault);
@@ -55,7 +55,8 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-// Cuts off the end of a tensor file of the checkpoint, or flips one of its bits; returns the file.
+// Cuts off the end of a shard of the checkpoint or of its manifest, or flips one of their bits; returns the
+// file.
 std::filesystem::path damage(const std::filesystem::path& checkpoint, Fault fault, Random& random);
 
 // Takes away, or gives back, the permission to write to a folder; `below`: and to the folders in it.

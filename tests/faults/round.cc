@@ -114,6 +114,7 @@ void FaultRound::prepare(const Round& round) {
   const auto needs_async = [](const Strike& s) { return !s.phase.empty() && phase_called(s.phase).async_only; };
   async_ = random_.coin() || std::any_of(round.strikes.begin(), round.strikes.end(), needs_async);
   restarts_ = round.restarts;
+  elastic_ = restarts_ && random_.coin();
   if (has(round, Fault::kFillDisk)) {
     disk_ = std::make_unique<SmallDisk>(path("disk"), kDiskBytes);
     checkpoints_ = "disk/checkpoints";
@@ -131,6 +132,7 @@ Training FaultRound::start(const Mesh& mesh, const std::optional<Pause>& pause) 
                                            std::string("checkpoint.async=") + (async_ ? "true" : "false")});
   if (left_) words.emplace_back("--resume");
   if (restarts_) words = words + Arguments{"--max-restarts", "5"};
+  if (elastic_) words.emplace_back("--elastic");
   story_ += "\n  " + testing::PrintToString(mesh.keys) + " on " + std::to_string(mesh.ranks) + " ranks";
   return {dir_, mesh, words, pause, plain_};
 }
@@ -230,6 +232,8 @@ void FaultRound::strike(const Strike& strike) {
   if (ended_ || pause) expect_went_on(outcome.err);
   expect_no_processes();
   undo(strike);
+  // Too late to strike anything: the run had said that it was over.
+  if (!pause && exists(run_ + "/summary.json")) ended_ = true;
   if (ended_) return;
 
   const std::vector<std::int64_t> after = committed();
@@ -247,6 +251,19 @@ void FaultRound::strike(const Strike& strike) {
   left_ = left;
 }
 
+std::string FaultRound::what_is_said(const Strike& strike) const {
+  switch (strike.fault) {
+    case Fault::kKillRank:
+      return victim_ + " was killed by signal 9";
+    case Fault::kStopRank:
+      return "did not finish within 2 s";
+    case Fault::kFillDisk:
+      return "No space left on device";
+    default:
+      return "Permission denied";
+  }
+}
+
 // One paragraph that names what happened and what to do.
 void FaultRound::expect_failure(const Strike& strike, const Outcome& outcome) const {
   if (strike.fault == Fault::kKillSupervisor || damages_checkpoint(strike.fault)) {
@@ -255,7 +272,7 @@ void FaultRound::expect_failure(const Strike& strike, const Outcome& outcome) co
   }
   if (restarts_) {
     EXPECT_EQ(outcome.status, 0) << outcome;
-    expect_contains(outcome.err, {victim_ + " was killed by signal 9"});
+    expect_contains(outcome.err, {what_is_said(strike), "Restart 1 of 5 from "});
     return;
   }
   EXPECT_EQ(outcome.status, 1) << outcome;
@@ -263,19 +280,7 @@ void FaultRound::expect_failure(const Strike& strike, const Outcome& outcome) co
   ASSERT_NE(begin, std::string::npos) << outcome;
   const std::string message = outcome.err.substr(begin);
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << outcome;
-  switch (strike.fault) {
-    case Fault::kKillRank:
-      expect_contains(message, {victim_ + " was killed by signal 9"});
-      break;
-    case Fault::kStopRank:
-      expect_contains(message, {"did not finish within 2 s"});
-      break;
-    case Fault::kFillDisk:
-      expect_contains(message, {"No space left on device"});
-      break;
-    default:
-      expect_contains(message, {"Permission denied"});
-  }
+  expect_contains(message, {what_is_said(strike)});
   const std::vector<std::int64_t> steps = committed();
   if (steps.empty()) {
     expect_contains(message, {"No checkpoint was saved before"});

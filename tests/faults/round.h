@@ -59,6 +59,7 @@ class FaultRound : public ProgramTest, public testing::WithParamInterface<Round>
   void wait_for_moment(Training& training, const Strike& strike);
   void do_fault(Training& training, const Strike& strike, const std::optional<Pause>& pause);
   void expect_failure(const Strike& strike, const Outcome& outcome) const;
+  std::string what_is_said(const Strike& strike) const;
   void undo(const Strike& strike);
   void go_on();
 
@@ -78,6 +79,7 @@ class FaultRound : public ProgramTest, public testing::WithParamInterface<Round>
   int tp_ = 1;
   bool async_ = false;
   bool restarts_ = false;
+  bool elastic_ = false;
   bool plain_ = false;
   std::string run_ = "run";
   std::string checkpoints_ = "run/checkpoints";

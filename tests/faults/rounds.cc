@@ -16,16 +16,16 @@ constexpr int kLinks = 5;
 std::vector<Round> some_rounds() {
   return {
       {{{Fault::kKillRank, "micro-step"}}, 1},
+      {{{Fault::kKillRank, "before sync"}}, 1, /*restarts=*/true},
       {{{Fault::kKillRank, "write"}}, 1},
-      {{{Fault::kKillRank, ""}}, 1},
       {{{Fault::kKillSupervisor, "collective"}}, 1},
-      {{{Fault::kKillSupervisor, "rename"}}, 1},
-      {{{Fault::kKillSupervisor, "uncommit"}}, 1},
+      {{{Fault::kKillSupervisor, "before rename"}}, 1},
+      {{{Fault::kKillSupervisor, "remove"}}, 1},
       {{{Fault::kStopRank, "collective"}}, 1},
       {{{Fault::kFillDisk, "write"}}, 1},
       {{{Fault::kReadOnly, "sync"}}, 1},
       {{{Fault::kTruncate, "rename"}}, 1},
-      {{{Fault::kFlipBit, "write"}}, 1},
+      {{{Fault::kFlipBit, "copy"}}, 1},
       {{{Fault::kKillRank, ""}, {Fault::kKillSupervisor, ""}}, 1},
   };
 }
@@ -37,6 +37,10 @@ std::vector<Round> all_rounds() {
       rounds.push_back({{{fault, ""}}, seed});
       for (const Phase& phase : phases()) rounds.push_back({{{fault, std::string(phase.name)}}, seed});
     }
+  }
+  for (const Fault fault : {Fault::kKillRank, Fault::kStopRank}) {
+    rounds.push_back({{{fault, ""}}, 1, /*restarts=*/true});
+    for (const Phase& phase : phases()) rounds.push_back({{{fault, std::string(phase.name)}}, 1, true});
   }
   // One fault after another; disks and permissions would need a place of their own from the start.
   for (std::uint64_t seed = 1; seed <= kChains; ++seed) {

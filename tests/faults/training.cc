@@ -1,9 +1,14 @@
 #include "faults/training.h"
 
+#include <sys/prctl.h>
+
 #include "faults/sandbox.h"
 
 namespace meshtrain::faults {
 namespace {
+
+// Ten times what a run takes that was struck, on a machine that is busy.
+constexpr std::chrono::seconds kPatience{60};
 
 Arguments words_of(const Mesh& mesh, const Arguments& words) {
   return Arguments{"train", "a.toml", "--ranks", std::to_string(mesh.ranks)} + set(mesh.keys) + words;
@@ -71,6 +76,7 @@ Training::Training(const fs::path& folder, const Mesh& mesh, const Arguments& wo
           setenv("MESHTRAIN_PAUSE_AT", value.c_str(), 1);
         }
         if (plain) become_somebody_plain();
+        prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves no training behind
       }) {}
 
 bool Training::wait_for_pause() {
@@ -83,11 +89,16 @@ std::vector<pid_t> Training::ranks() const {
 }
 
 Outcome Training::finish(const std::function<void()>& meanwhile) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
   process_.wait_until([&] {
     fs::remove(pause_file_);
     if (meanwhile) meanwhile();
-    return false;
+    return std::chrono::steady_clock::now() > end;
   });
+  if (process_.pid() > 0) {
+    ADD_FAILURE() << "the program hangs; killed";
+    process_.signal(SIGKILL);
+  }
   fs::remove(pause_file_);
   return process_.finish();
 }
