@@ -316,6 +316,11 @@ TEST_F(HuggingFace, AnImportedCheckpointIsTheStartOfARun) {
   EXPECT_EQ(metrics("run-resumed").at(0).at("step"), 1);
   succeed({"ckpt", "export", "run-resumed", "--out", "back"});
   EXPECT_TRUE(parameters_of(path("back")) == parameters_of(data("qwen3")));
+  // One that is damaged is none.
+  std::string shard = read("start/model.safetensors");
+  shard.back() = static_cast<char>(shard.back() ^ 1);
+  write("start/model.safetensors", shard);
+  expect_refused(Arguments{"train", "a.toml"} + idle_step("damaged"), {"start/model.safetensors", "damaged"});
 }
 
 TEST_F(HuggingFace, SizesThatContradictTheSourceAreRefused) {

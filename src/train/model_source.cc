@@ -11,6 +11,7 @@
 #include "train/checkpointing.h"
 #include "train/config_fields.h"
 #include "train/config_value.h"
+#include "train/resume.h"
 
 namespace meshtrain {
 namespace {
@@ -92,7 +93,11 @@ void initialize_weights(Assembly& assembly) {
     return;
   }
   check_model_of_source(assembly.config().model, describe_model(from).spec, from);
-  load_masters(assembly, *open_weights(from));
+  if (is_hf_folder(from)) {
+    load_masters(assembly, *open_weights(from));
+  } else {
+    load_masters(assembly, *whole_checkpoint(from, *assembly.groups.control).checkpoint);
+  }
 }
 
 }  // namespace meshtrain
