@@ -1,6 +1,7 @@
 #include "launch/cores.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -41,7 +42,9 @@ TEST(Cores, SharesAreContiguousDisjointAndDifferByOne) {
 
 class Topology : public testing::Test {
  protected:
-  Topology() : sysfs_(fs::path(testing::TempDir()) / "meshtrain_cores_test") { fs::remove_all(sysfs_); }
+  Topology() : sysfs_(fs::path(testing::TempDir()) / ("meshtrain_cores_" + std::to_string(getpid()))) {
+    fs::remove_all(sysfs_);
+  }
   ~Topology() override { fs::remove_all(sysfs_); }
 
   void add(int core, int package, int node, const std::string& siblings) {

@@ -238,6 +238,7 @@ TEST_F(Restarting, AStoppedRankIsTheOneThatIsLostAndIsKilledAtOnce) {
     const auto all = everyone(world);
     if (world.rank() == 1) raise(SIGSTOP);
     if (!wait_until([&] { return process_state(notes_->process[1]) == 'T'; })) return;
+    sleep_ms(20);  // the system tells the supervisor a little later
     if (world.rank() == 0 && wait_until([&] { return is_gone(notes_->process[1]); })) notes_->arrived++;
     throw CommError("rank 1 had not arrived");
   });

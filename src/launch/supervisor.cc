@@ -265,7 +265,6 @@ class Supervisor {
     if (stage_ != Stage::kRunning) return;
     area_->abort(reason_for_others(failures_.back().second));
     enter(Stage::kAborted);
-    kill_stopped();
   }
 
   void kill_stopped() {
@@ -295,6 +294,7 @@ class Supervisor {
 
   // After a failure: harder means against ranks that stay.
   void press() {
+    if (stage_ == Stage::kAborted) kill_stopped();
     if (stage_ == Stage::kRunning || stage_ == Stage::kKilled || Clock::now() < next_stage_) return;
     const bool asked_before = stage_ == Stage::kTerminated;
     for (Rank& rank : ranks_) rank.pressed = rank.process > 0;
