@@ -206,6 +206,21 @@ TEST_P(CheckpointMeshes, AnAsynchronousSaveIsTheStateAtItsStep) {
   }
 }
 
+TEST_P(CheckpointMeshes, AStateThatMakesNoSenseIsRefused) {
+  on_mesh(config(mesh_of(1, 0, 1, 1)), [&](Assembly& assembly) {
+    assembly.initialize();
+    const CheckpointContents contents = checkpoint_contents(assembly, {.step = 1, .updates = 1});
+    for (const char* key : {"updates", "position", "config"}) {
+      for (const nlohmann::json& value : {nlohmann::json(), nlohmann::json({1, 2})}) {
+        CheckpointContents other = contents;
+        other.state[key] = value;
+        write_checkpoint(folder("bad"), other);
+        EXPECT_THROW(restore(assembly, Checkpoint(folder("bad"))), UserError) << key;
+      }
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, CheckpointMeshes, ::testing::Values(Architecture::kGpt2, Architecture::kLlama),
                          [](const auto& test) {
                            return std::string(test.param == Architecture::kGpt2 ? "Gpt2" : "Llama");

@@ -23,9 +23,7 @@ struct SaveTimes {
 
 // The seconds of training between two checkpoints: Young's (checkpoint/interval.h), but
 //  - not less than it takes to write one, since the next would wait for it;
-//  - where mtbf_hours is not said, not so long that a failure loses more than 30 minutes, or more than costs 1
-//  %
-//    of the time to save.
+//  - where mtbf_hours is not said, at most 30 minutes, or what makes saving 1 % of the time if that is longer.
 double auto_interval(const Config& config, const SaveTimes& times);
 
 // Of one rank; all ranks of a run have equal ones. With "auto" the first save is after kFirst steps; when a

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json_reason.h"
 #include "ops/elementwise.h"
 #include "train/model_source.h"
 
@@ -107,6 +108,41 @@ void read_all(const Assembly& assembly, const WeightSource& source, bool with_op
   }
 }
 
+// What checkpoint_contents() puts beside the tensors.
+struct SavedState {
+  RunPosition position;
+  std::string optimizer;  // empty: weights alone
+  std::optional<LossScaler::State> loss_scaler;
+};
+
+// Calls `read`; throws UserError where the state has not what it looks for.
+template <class Read>
+auto read_state(const Checkpoint& checkpoint, const Read& read) {
+  try {
+    return read(checkpoint.state());
+  } catch (const nlohmann::json::exception& error) {
+    throw_user_error("{} is damaged: its manifest has no proper state ({})", checkpoint.path(),
+                     json_reason(error));
+  }
+}
+
+SavedState state_of(const Checkpoint& checkpoint) {
+  return read_state(checkpoint, [&](const nlohmann::json& json) {
+    SavedState state;
+    state.position = {
+        .step = checkpoint.step(), .updates = json.at("updates"), .position = json.at("position")};
+    if (json.contains("bad_steps")) {
+      state.position.bad_steps = bad_steps_from_json(json.at("bad_steps"), checkpoint.path());
+    }
+    if (json.contains("optimizer")) state.optimizer = json.at("optimizer");
+    if (json.contains("loss_scaler")) {
+      const nlohmann::json& scaler = json.at("loss_scaler");
+      state.loss_scaler = {.scale = scaler.at("scale"), .good_steps = scaler.at("good_steps")};
+    }
+    return state;
+  });
+}
+
 // That it has the tensors of this model and optimizer, and no others, so that nothing is read from one that has
 // not.
 void check_tensors(const Assembly& assembly, const Checkpoint& checkpoint, bool with_optimizer) {
@@ -151,8 +187,9 @@ std::int64_t checkpoint_bytes(const Assembly& assembly) {
 }
 
 Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides) {
-  Config config =
-      parse_config(checkpoint.state().at("config").get<std::string>(), checkpoint.path(), overrides);
+  const std::string text =
+      read_state(checkpoint, [](const nlohmann::json& state) { return state.at("config").get<std::string>(); });
+  Config config = parse_config(text, checkpoint.path(), overrides);
   config.data.tokenizer = with_carried_tokenizer(config.data.tokenizer, checkpoint);
   return config;
 }
@@ -175,27 +212,19 @@ void check_same_model(const ModelSpec& here, const Checkpoint& checkpoint) {
 
 RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
   check_same_model(assembly.config().model, checkpoint);
-  const nlohmann::json& state = checkpoint.state();
-  const bool has_optimizer = state.contains("optimizer");
-  if (has_optimizer && state.at("optimizer") != assembly.optimizer->name()) {
+  const SavedState state = state_of(checkpoint);
+  const bool has_optimizer = !state.optimizer.empty();
+  if (has_optimizer && state.optimizer != assembly.optimizer->name()) {
     throw_user_error("{} holds the state of optimizer {}, and optimizer.name is \"{}\"; set it back to go on",
-                     checkpoint.path(), state.at("optimizer").get<std::string>(), assembly.optimizer->name());
+                     checkpoint.path(), state.optimizer, assembly.optimizer->name());
   }
   check_tensors(assembly, checkpoint, has_optimizer);
   assembly.settle();  // nothing reads what is about to change
   assembly.reset_optimizer();
   read_all(assembly, checkpoint, has_optimizer);
   assembly.publish_masters();
-  if (assembly.loss_scaler && state.contains("loss_scaler")) {
-    const nlohmann::json& scaler = state.at("loss_scaler");
-    assembly.loss_scaler->restore({.scale = scaler.at("scale"), .good_steps = scaler.at("good_steps")});
-  }
-  RunPosition position = {
-      .step = checkpoint.step(), .updates = state.at("updates"), .position = state.at("position")};
-  if (state.contains("bad_steps")) {
-    position.bad_steps = bad_steps_from_json(state.at("bad_steps"), checkpoint.path());
-  }
-  return position;
+  if (assembly.loss_scaler && state.loss_scaler) assembly.loss_scaler->restore(*state.loss_scaler);
+  return state.position;
 }
 
 void load_masters(Assembly& assembly, const WeightSource& source) {
