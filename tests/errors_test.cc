@@ -310,7 +310,11 @@ TEST_F(Errors, DamagedCheckpoints) {
       EXPECT_FALSE(exists(newest + ".damaged")) << "a whole one has taken its place";
     }
   }
-  // Commands that only read the weights look at sizes and headers.
+  // Commands that only read the weights look at these.
+  flip_byte(newest + "/model.safetensors", fs::file_size(path(newest + "/model.safetensors")) - 9);
+  const Outcome flipped = run({"generate", "run"});
+  EXPECT_EQ(flipped.status, 2) << flipped;
+  expect_one_paragraph(flipped, {newest + "/model.safetensors", "do not give the hash"});
   write(newest + "/model.safetensors", read(newest + "/model.safetensors").substr(0, 5000));
   const Outcome outcome = run({"generate", "run"});
   EXPECT_EQ(outcome.status, 2) << outcome;

@@ -32,7 +32,7 @@ std::string earlier_whole_checkpoint(const std::string& path) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(const std::string& path, Verify verify) : path_(path) {
+Checkpoint::Checkpoint(const std::string& path, Verify verify) : path_(path), verify_(verify) {
   std::error_code ignored;
   if (!fs::exists(in_folder(std::string(kManifestName)), ignored)) {
     throw_user_error("{} is not a checkpoint: it has no {}, so it was not written to the end.", path,
@@ -119,6 +119,10 @@ void Checkpoint::read_bytes(const std::string& name, std::int64_t first, std::sp
   std::int64_t copied = 0;
   for (const ManifestPiece& piece : tensor.pieces) {
     if (!overlaps(piece.range, tensor.shape, first, count)) continue;
+    if (verify_ == Verify::kReads && !whole_.contains(&piece)) {
+      if (const std::string damage = damage_of(name, piece); !damage.empty()) throw UserError(damage);
+      whole_.insert(&piece);
+    }
     copied += copy_overlap(piece.range, tensor.shape, bytes_of(name, tensor, piece), size, first, to);
   }
   if (copied != count) {

@@ -20,6 +20,7 @@ namespace meshtrain {
 enum class Verify : std::uint8_t {
   kManifest,  // alone
   kSizes,     // the manifest and the files' sizes; each shard's header when it is first read
+  kReads,     // and the hash of each piece of a tensor, when it is first read
   kBytes,     // and the hash of every byte
 };
 
@@ -66,8 +67,10 @@ class Checkpoint final : public WeightSource {
   std::string in_folder(const std::string& file) const { return path_ + "/" + file; }
 
   std::string path_;
+  Verify verify_;
   Manifest manifest_;
   mutable std::map<std::string, std::unique_ptr<SafetensorsReader>> shards_;  // opened so far
+  mutable std::set<const ManifestPiece*> whole_;                              // found so on reading
 };
 
 }  // namespace meshtrain

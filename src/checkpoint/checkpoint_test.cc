@@ -197,6 +197,20 @@ TEST_F(CheckpointTest, VerifiesInParts) {
   EXPECT_EQ(checkpoint.damages().size(), 1U);
 }
 
+TEST_F(CheckpointTest, WhatIsReadCanBeVerifiedOnTheWay) {
+  write(TinyRun(1));
+  const std::string file = path(1) + "/optimizer.safetensors";
+  overwrite_byte(file, static_cast<std::int64_t>(fs::file_size(file)) - 5);
+  std::vector<float> to(3);
+  Checkpoint(path(1), Verify::kSizes).read("weight.m", {64, 3}, 0, to);
+  const Checkpoint checkpoint(path(1), Verify::kReads);
+  checkpoint.read("bias", {3}, 0, to);
+  expect_contains(message_of<UserError>([&] {
+                    checkpoint.read("weight.m", {64, 3}, 0, to);
+                  }),
+                  {file, "weight.m", "hash"});
+}
+
 TEST_F(CheckpointTest, AManifestCannotLeadElsewhere) {
   write(TinyRun(1));
   const std::string file = path(1) + "/manifest.json";
