@@ -87,6 +87,13 @@ inline std::string find_program(const std::string& name) {
   return {};
 }
 
+// How often `part` occurs in `text`.
+inline int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++found;
+  return found;
+}
+
 // The children of a process in the order in which it forked them (proc(5)).
 inline std::vector<pid_t> children_of(pid_t parent) {
   const std::string number = std::to_string(parent);

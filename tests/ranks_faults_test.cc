@@ -31,12 +31,6 @@ double cpu_seconds(pid_t process) {
   return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-int count(const std::string& text, const std::string& part) {
-  int found = 0;
-  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++found;
-  return found;
-}
-
 class RanksFaults : public ProgramTest {
  protected:
   RanksFaults() {

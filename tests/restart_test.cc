@@ -14,12 +14,6 @@ namespace {
 constexpr int kSteps = 100;
 const Arguments kFour = {"--ranks", "4"};
 
-int count(const std::string& text, const std::string& part) {
-  int found = 0;
-  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++found;
-  return found;
-}
-
 class Restart : public ProgramTest {
  protected:
   Restart() {

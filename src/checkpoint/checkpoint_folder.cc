@@ -19,16 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 
-std::optional<std::int64_t> step_of_name(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
-  // The name must be the one that checkpoint_name gives: no sign, no stray zeros, nothing after it.
-  if (error != std::errc() || end != name.data() + name.size() || step < 0 || name != checkpoint_name(step))
-    return std::nullopt;
-  return step;
-}
-
 bool has_manifest(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path / kManifestName, ignored);
@@ -72,6 +62,16 @@ std::vector<CheckpointPlace> damaged_checkpoints(const std::string& directory) {
 
 std::string checkpoint_name(std::int64_t step) {
   return fmt::format("{}{:08}", kPrefix, step);
+}
+
+std::optional<std::int64_t> step_of_name(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
+  // The name must be the one that checkpoint_name gives: no sign, no stray zeros, nothing after it.
+  if (error != std::errc() || end != name.data() + name.size() || step < 0 || name != checkpoint_name(step))
+    return std::nullopt;
+  return step;
 }
 
 std::vector<CheckpointPlace> committed_checkpoints(const std::string& directory) {

@@ -20,6 +20,8 @@ struct CheckpointPlace {
 
 // "step-00000100".
 std::string checkpoint_name(std::int64_t step);
+// Of a name that checkpoint_name gives; nullopt for any other.
+std::optional<std::int64_t> step_of_name(const std::string& name);
 
 // Directories of the right name in `directory`, ascending by step: those with a manifest, or those without.
 // None when `directory` does not exist.

@@ -27,12 +27,6 @@ namespace fs = std::filesystem;
 // Bytes that are hashed and written while they are in the cache.
 constexpr std::size_t kChunk = std::size_t{1} << 20U;
 
-// The names that Hugging Face gives to the files of a model.
-std::string shard_name(std::string_view kind, int rank, int ranks) {
-  return ranks == 1 ? fmt::format("{}.safetensors", kind)
-                    : fmt::format("{}-{:05}-of-{:05}.safetensors", kind, rank + 1, ranks);
-}
-
 // A part of a slice has no shape of its own: it is stored flat.
 Shape stored_shape(const SavedPiece& piece) {
   return is_whole_slice(piece.range, piece.shape) ? slice_shape(piece.range, piece.shape)
@@ -69,9 +63,7 @@ ManifestFile copy_file(const fs::path& folder, const SavedFile& file, const Writ
   std::error_code error;
   fs::create_directories(to.parent_path(), error);
   if (error) throw_run_error("cannot create {}: {}.", to.parent_path().string(), error.message());
-  FileWriter writer(to.string(), hook);
-  writer.write(from.bytes());
-  writer.sync_and_close();
+  write_and_sync(to.string(), from.text(), hook);
   if (to.parent_path() != folder) sync_directory(to.parent_path().string(), hook);
   return {from.bytes().size(), hash_of(from.bytes())};
 }
@@ -88,9 +80,7 @@ void make_folder(const fs::path& path, const WriteHook& hook) {
 void commit(const fs::path& path, const Manifest& manifest, const WriteHook& hook) {
   const std::string name = (path / kManifestName).string();
   const std::string partial = name + ".tmp";
-  FileWriter file(partial, hook);
-  file.write(to_text(manifest));
-  file.sync_and_close();
+  write_and_sync(partial, to_text(manifest), hook);
   sync_directory(path.string(), hook);  // the data files' names, before the name that vouches for them
   rename_and_sync(path.string(), partial, name, hook);
 }
@@ -114,8 +104,9 @@ class Writing {
     agree(leads() ? failure_of([&] { make_folder(path_, hook_); }) : "");
     ManifestPart part;
     const std::string failure = failure_of([&] { write_own(part); });
-    const std::vector<std::string> answers = gather(failure, part);
-    agree(leads() ? failure_of([&] { finish(answers, std::move(part)); }) : "");
+    const std::vector<std::string> others = gather(failure, part);
+    const bool commits = leads() && failure.empty();
+    agree(commits ? failure_of([&] { finish(others, std::move(part)); }) : failure);
   }
 
  private:
@@ -139,15 +130,19 @@ class Writing {
   }
 
   void write_own(ManifestPart& part) {
-    write_shard(path_, shard_name("model", rank(), size()), contents_.model, part, hook_);
-    write_shard(path_, shard_name("optimizer", rank(), size()), contents_.optimizer, part, hook_);
+    const auto name = [&](std::string_view kind) {
+      return shard_name(kind, static_cast<std::size_t>(rank()), static_cast<std::size_t>(size()));
+    };
+    write_shard(path_, name("model"), contents_.model, part, hook_);
+    write_shard(path_, name("optimizer"), contents_.optimizer, part, hook_);
     if (!leads()) sync_directory(path_.string(), hook_);
   }
 
-  // Each rank's failure or what it wrote, for rank 0.
+  // Of every rank, for rank 0, which has its own: its failure, or what it wrote.
   std::vector<std::string> gather(const std::string& failure, const ManifestPart& part) {
-    if (size() == 1) return {nlohmann::json{{"failure", failure}}.dump()};
-    nlohmann::json answer = leads() ? nlohmann::json::object() : to_json(part);
+    if (size() == 1) return {};
+    if (leads()) return texts_at_first(*ranks_, "");
+    nlohmann::json answer = to_json(part);
     answer["failure"] = failure;
     return texts_at_first(*ranks_, answer.dump());
   }
@@ -155,11 +150,11 @@ class Writing {
   void finish(const std::vector<std::string>& answers, ManifestPart&& own) {
     Manifest manifest{
         .step = contents_.step, .contents = std::move(own), .files = {}, .state = contents_.state};
-    for (std::size_t i = 0; i < answers.size(); ++i) {
+    for (std::size_t i = 1; i < answers.size(); ++i) {
       const nlohmann::json answer = nlohmann::json::parse(answers[i]);
       const auto failure = answer.at("failure").get<std::string>();
-      if (!failure.empty()) throw_run_error("{}{}", i == 0 ? "" : fmt::format("rank {}: ", i), failure);
-      if (i > 0) merge(manifest.contents, part_from_json(answer, path_.string()));
+      if (!failure.empty()) throw_run_error("rank {}: {}", i, failure);
+      merge(manifest.contents, part_from_json(answer, path_.string()));
     }
     for (const SavedFile& file : contents_.files) manifest.files[file.path] = copy_file(path_, file, hook_);
     commit(path_, manifest, hook_);
@@ -227,9 +222,7 @@ CheckpointWriter::CheckpointWriter(Options options, Communicator* ranks)
 void CheckpointWriter::write(CheckpointContents contents) {
   flush();
   if (!options_.async) {
-    const CheckpointStats written = write_and_prune(contents);
-    stats_ = {stats_.saves + 1, written.bytes, stats_.write_seconds + written.write_seconds};
-    return;
+    return count(write_and_prune(contents));
   }
   report(options_.hook, "copy", options_.directory + "/" + checkpoint_name(contents.step));
   move_to(contents, options_.copy);
@@ -243,7 +236,10 @@ void CheckpointWriter::check_in_flight() {
 
 void CheckpointWriter::flush() {
   if (!in_flight_.valid()) return;
-  const CheckpointStats written = in_flight_.get();
+  count(in_flight_.get());
+}
+
+void CheckpointWriter::count(const CheckpointStats& written) {
   stats_ = {stats_.saves + 1, written.bytes, stats_.write_seconds + written.write_seconds};
 }
 

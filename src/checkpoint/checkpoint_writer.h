@@ -98,6 +98,7 @@ class CheckpointWriter {
 
  private:
   CheckpointStats write_and_prune(const CheckpointContents& contents) const;
+  void count(const CheckpointStats& written);
 
   Options options_;
   Communicator* ranks_;

@@ -25,7 +25,7 @@ TEST_F(CheckpointTest, AKillAfterAnyStepLosesNothingCommitted) {
     int count = 0;
     bool renamed = false;
     const int status = in_child([&] {
-      const WriteHook hook = [&](const std::string&) {
+      const WriteHook hook = [&](std::string_view, std::string_view) {
         if (count++ == at) raise(SIGKILL);
       };
       write(second, hook);
@@ -76,7 +76,7 @@ TEST_F(CheckpointTest, AFailureAtAnyStepIsCleanedUpAndReported) {
     int count = 0;
     bool failed = false;
     try {
-      write(TinyRun(2), [&](const std::string& step) {
+      write(TinyRun(2), [&](std::string_view step, std::string_view) {
         if (count++ == at) throw_run_error("cannot {}: No space left on device.", step);
       });
     } catch (const RunError& error) {
@@ -116,8 +116,8 @@ TEST_F(CheckpointTest, AFullDiskIsARunErrorThatNamesWhatIsLeft) {
 }
 
 TEST_F(CheckpointTest, TheFirstCheckpointThatFailsSaysThatThereIsNone) {
-  const std::string message =
-      message_of<RunError>([&] { write(TinyRun(1), [](const std::string&) { throw_run_error("no."); }); });
+  const std::string message = message_of<RunError>(
+      [&] { write(TinyRun(1), [](std::string_view, std::string_view) { throw_run_error("no."); }); });
   expect_contains(message, {"There is no earlier checkpoint", dir_});
 }
 
@@ -147,7 +147,7 @@ TEST_F(CheckpointTest, AsyncWriterTakesACopy) {
   std::shared_future<void> gate = go.get_future().share();
   std::vector<std::byte> copy(4096);
   CheckpointWriter writer(async_options(0, copy,
-                                        [gate](const std::string& step) {
+                                        [gate](std::string_view step, std::string_view) {
                                           if (!step.starts_with("copy")) gate.wait();
                                         }),
                           nullptr);
@@ -166,7 +166,7 @@ TEST_F(CheckpointTest, AsyncErrorsSurfaceAtTheNextCall) {
   bool fail = true;
   std::vector<std::byte> copy(4096);
   CheckpointWriter writer(async_options(0, copy,
-                                        [&fail](const std::string& step) {
+                                        [&fail](std::string_view step, std::string_view) {
                                           if (fail && !step.starts_with("copy")) {
                                             throw_run_error("cannot {}: No space left on device.", step);
                                           }

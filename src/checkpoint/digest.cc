@@ -34,14 +34,10 @@ std::string state_text(const Checkpoint& checkpoint) {
   return state.dump();
 }
 
-std::string hash_of_text(const std::string& text) {
-  return hash_of(std::as_bytes(std::span(text)));
-}
-
 std::string hash_of_lines(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
-  return hash_of_text(text);
+  return hash_of(std::string_view(text));
 }
 
 std::vector<std::string> lines_before_total(const CheckpointDigest& digest) {
@@ -50,7 +46,7 @@ std::vector<std::string> lines_before_total(const CheckpointDigest& digest) {
     lines.push_back(fmt::format("{} {} {} {}", tensor.name, safetensors_name(tensor.dtype),
                                 tensor.shape.to_string(), tensor.hash));
   }
-  lines.push_back(fmt::format("state {} {}", digest.state, hash_of_text(digest.state)));
+  lines.push_back(fmt::format("state {} {}", digest.state, hash_of(std::string_view(digest.state))));
   return lines;
 }
 

@@ -25,7 +25,7 @@ constexpr std::uint64_t kStartEvery = std::uint64_t{32} << 20U;
 }  // namespace
 
 void report(const WriteHook& hook, std::string_view step, std::string_view path) {
-  if (hook) hook(fmt::format("{} {}", step, path));
+  if (hook) hook(step, path);
 }
 
 FileWriter::FileWriter(const std::string& path, WriteHook hook) : path_(path), hook_(std::move(hook)) {
@@ -85,6 +85,12 @@ void FileWriter::sync_and_close() {
   // Some network file systems report a full disk only here.
   if (close(std::exchange(descriptor_, -1)) != 0) throw_failed("close", path_, errno);
   report(hook_, "sync", path_);
+}
+
+void write_and_sync(const std::string& path, std::string_view text, const WriteHook& hook) {
+  FileWriter file(path, hook);
+  file.write(text);
+  file.sync_and_close();
 }
 
 void sync_directory(const std::string& directory, const WriteHook& hook) {

@@ -10,10 +10,10 @@
 
 namespace meshtrain {
 
-// Called at each step of writing with its name: "create PATH", "write PATH", "before sync PATH", "sync PATH",
-// "before rename PATH", "rename PATH" …; the names are those of what has just been done, but for the befores. A
-// test throws from it or dies in it to stop there. May be empty.
-using WriteHook = std::function<void(const std::string& step)>;
+// Called at each step of writing with its name and what it is about: "create", "write", "before sync", "sync",
+// "before rename", "rename" …; the names are those of what has just been done, but for the befores. A test
+// throws from it or dies in it to stop there. May be empty.
+using WriteHook = std::function<void(std::string_view step, std::string_view path)>;
 void report(const WriteHook& hook, std::string_view step, std::string_view path);
 
 // A new file, or one emptied, that is written from front to back. Errors are RunErrors that name the
@@ -42,6 +42,9 @@ class FileWriter {
   std::uint64_t size_ = 0;
   std::uint64_t started_ = 0;  // bytes whose way to the disk has begun
 };
+
+// A whole file.
+void write_and_sync(const std::string& path, std::string_view text, const WriteHook& hook = {});
 
 // Makes renames, new files and removals in `directory` survive a crash.
 void sync_directory(const std::string& directory, const WriteHook& hook = {});

@@ -21,8 +21,7 @@ constexpr std::string_view kFormat = "meshtrain-checkpoint";
 constexpr std::int64_t kVersion = 2;
 
 std::string hash_of_json(const Json& json) {
-  const std::string text = json.dump();
-  return hash_of(std::as_bytes(std::span(text)));
+  return hash_of(std::string_view(json.dump()));
 }
 
 Json to_json(const PieceRange& range, const Shape& whole) {

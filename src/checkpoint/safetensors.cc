@@ -162,6 +162,11 @@ class HeaderReader {
 
 }  // namespace
 
+std::string shard_name(std::string_view kind, std::size_t index, std::size_t count) {
+  return count == 1 ? fmt::format("{}.safetensors", kind)
+                    : fmt::format("{}-{:05}-of-{:05}.safetensors", kind, index + 1, count);
+}
+
 std::string_view safetensors_name(DType dtype) {
   for (const TypeName& type : kTypes) {
     if (type.dtype == dtype) return type.name;
@@ -259,7 +264,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const Sa
   std::string length(8, '\0');
   for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
   text.insert(0, length);
-  header_hash_ = hash_of(std::as_bytes(std::span(text)));
+  header_hash_ = hash_of(std::string_view(text));
   file_.reserve(text.size() + left_);
   file_.write(text);
 }

@@ -91,6 +91,10 @@ class SafetensorsWriter {
   std::uint64_t left_ = 0;
 };
 
+// The name that Hugging Face gives to file `index` of the `count` that tensors are spread over:
+// "model-00001-of-00004.safetensors", or "model.safetensors" where there is one.
+std::string shard_name(std::string_view kind, std::size_t index, std::size_t count);
+
 // "F32" …; every DType has one.
 std::string_view safetensors_name(DType dtype);
 // Nothing for types that meshtrain does not compute with, and for those that do not exist.

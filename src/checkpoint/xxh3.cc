@@ -40,6 +40,10 @@ std::string hash_of(std::span<const std::byte> bytes) {
   return hexadecimal(XXH3_64bits(bytes.data(), bytes.size()));
 }
 
+std::string hash_of(std::string_view text) {
+  return hash_of(std::as_bytes(std::span(text)));
+}
+
 std::string hash_of(std::span<const std::byte> bytes, const MappedFile& mapping) {
   constexpr std::size_t kPiece = std::size_t{16} << 20U;
   Xxh3 hash;

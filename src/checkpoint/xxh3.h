@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/mapped_file.h"
 
@@ -27,6 +28,7 @@ class Xxh3 {
 };
 
 std::string hash_of(std::span<const std::byte> bytes);
+std::string hash_of(std::string_view text);
 // Bytes of a mapping, which is let go of as they are read.
 std::string hash_of(std::span<const std::byte> bytes, const MappedFile& mapping);
 

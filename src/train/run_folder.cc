@@ -59,9 +59,7 @@ std::string prepare_run_folder(const std::string& dir, bool keep) {
 void write_whole_file(const std::string& path, const std::string& text) {
   const std::string directory = fs::absolute(path).parent_path().string();
   const std::string temporary = path + ".tmp";
-  FileWriter file(temporary);
-  file.write(std::string_view(text));
-  file.sync_and_close();
+  write_and_sync(temporary, text);
   rename_and_sync(directory, temporary, path);
 }
 

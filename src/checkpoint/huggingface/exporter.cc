@@ -132,12 +132,6 @@ void write_weights(const WeightSource& weights, const Tensors& tensors, const Hf
   file.finish();
 }
 
-void write_text(const fs::path& path, std::string_view text, const WriteHook& hook) {
-  FileWriter file(path.string(), hook);
-  file.write(text);
-  file.sync_and_close();
-}
-
 std::string index_text(const ModelSpec& spec, const Tensors& tensors, const std::vector<HfStoredFile>& files) {
   Json weight_map = Json::object();
   std::int64_t total = 0;
@@ -155,14 +149,15 @@ std::string index_text(const ModelSpec& spec, const Tensors& tensors, const std:
 void write_files(const WeightSource& weights, const ModelSpec& spec, const Tensors& tensors,
                  const HfRecord& record, const std::vector<HfExtraFile>& extras, const fs::path& folder,
                  const WriteHook& hook) {
-  write_text(folder / "config.json", record.config_text, hook);
+  write_and_sync((folder / "config.json").string(), record.config_text, hook);
   for (const HfStoredFile& file : record.files) write_weights(weights, tensors, file, folder / file.name, hook);
   const bool single = record.files.size() == 1 && record.files[0].name == "model.safetensors";
   if (!single) {
-    write_text(folder / "model.safetensors.index.json", index_text(spec, tensors, record.files), hook);
+    write_and_sync((folder / "model.safetensors.index.json").string(), index_text(spec, tensors, record.files),
+                   hook);
   }
   for (const HfExtraFile& extra : extras) {
-    write_text(folder / extra.name, MappedFile::open(extra.from, "the file").text(), hook);
+    write_and_sync((folder / extra.name).string(), MappedFile::open(extra.from, "the file").text(), hook);
   }
   sync_directory(folder.string(), hook);
 }
@@ -230,12 +225,7 @@ std::vector<HfStoredFile> hf_files(const ModelSpec& spec, DType dtype, std::int6
     files.back().tensors.push_back({tensor.name, dtype});
     used += bytes;
   }
-  if (files.size() == 1) {
-    files[0].name = "model.safetensors";
-    return files;
-  }
-  for (std::size_t i = 0; i < files.size(); ++i)
-    files[i].name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+  for (std::size_t i = 0; i < files.size(); ++i) files[i].name = shard_name("model", i, files.size());
   return files;
 }
 
