@@ -164,7 +164,7 @@ class Writing {
   void agree(std::string failure) {
     if (leads() && !failure.empty()) failure = clean_up(failure);
     if (size() > 1) failure = text_of_first(*ranks_, failure);
-    if (!failure.empty()) throw RunError(failure);
+    if (!failure.empty()) throw AgreedError(failure);
   }
 
   std::string clean_up(const std::string& failure) const {

@@ -7,9 +7,17 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/error.h"
 #include "comm/communicator.h"
 
 namespace meshtrain {
+
+// What all ranks failed at together, in the same words: no rank's own. (Some may meanwhile be elsewhere, and
+// lose the others before they come to it.)
+class AgreedError : public RunError {
+ public:
+  using RunError::RunError;
+};
 
 // Whether any rank says so.
 bool any_rank(Communicator& ranks, bool says_so);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "comm/agreement.h"
 #include "comm/communicator.h"
 
 namespace meshtrain {
@@ -17,6 +18,8 @@ RankFailure describe_failure(int rank, const std::exception_ptr& failure) {
     return {rank, FailureKind::kUser, error.what(), 0};
   } catch (const CommError& error) {
     return {rank, FailureKind::kLostOthers, error.what(), 0};
+  } catch (const AgreedError& error) {
+    return {rank, FailureKind::kAgreed, error.what(), 0};
   } catch (const RunError& error) {
     return {rank, FailureKind::kRun, error.what(), 0};
   } catch (const std::exception& error) {
@@ -44,9 +47,20 @@ std::string message_of_cause(const std::vector<RankFailure>& failures, int ranks
   const bool other_user_error = std::any_of(failures.begin(), failures.end(), [&](const RankFailure& f) {
     return f.kind == FailureKind::kUser && f.message != cause.message;
   });
-  const bool named = cause.kind == FailureKind::kEnded  ? false
-                     : cause.kind == FailureKind::kUser ? other_user_error
-                                                        : same < ranks;
+  const bool named = [&] {
+    switch (cause.kind) {
+      case FailureKind::kEnded:
+      case FailureKind::kAgreed:
+        return false;
+      case FailureKind::kUser:
+        return other_user_error;
+      case FailureKind::kRun:
+      case FailureKind::kLostOthers:
+      case FailureKind::kUnexpected:
+        break;
+    }
+    return same < ranks;
+  }();
   return named ? fmt::format("rank {}: {}", cause.rank, cause.message) : cause.message;
 }
 
@@ -58,6 +72,7 @@ void throw_cause(const std::vector<RankFailure>& failures, int ranks) {
     case FailureKind::kUnexpected:
       throw std::runtime_error(message);
     case FailureKind::kRun:
+    case FailureKind::kAgreed:
     case FailureKind::kLostOthers:
     case FailureKind::kEnded:
       break;

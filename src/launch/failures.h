@@ -11,6 +11,7 @@ namespace meshtrain {
 enum class FailureKind : std::uint8_t {
   kUser,        // UserError
   kRun,         // RunError
+  kAgreed,      // AgreedError: every rank's
   kLostOthers,  // CommError: usually another rank's failure, as seen from here
   kUnexpected,  // any other exception
   kEnded,       // a signal or exit(); the message names the rank itself
@@ -32,8 +33,8 @@ RankFailure describe_failure(int rank, const std::exception_ptr& failure);
 // in which they happened, not empty.
 const RankFailure& cause_of(const std::vector<RankFailure>& failures);
 
-// What the user is told of it: "rank 3: " stands before the message unless all `ranks` say the same; before a
-// UserError only where another rank has another.
+// What the user is told of it: "rank 3: " stands before the message unless all `ranks` say the same or agreed
+// on it; before a UserError only where another rank has another.
 std::string message_of_cause(const std::vector<RankFailure>& failures, int ranks);
 
 // Throws that cause with that message, as UserError, RunError or std::runtime_error.

@@ -16,6 +16,7 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "comm/agreement.h"
 #include "comm/communicator.h"
 #include "launch/launch.h"
 
@@ -79,6 +80,12 @@ TEST(ThreadRanks, FailuresFollowTheRulesOfProcesses) {
                                    if (world.rank() == 1) throw_run_error("disk full");
                                  }),
             "rank 1: disk full");
+  EXPECT_EQ(message_of<RunError>(3,
+                                 [](World& world, int) {
+                                   if (world.rank() == 2) throw AgreedError("disk full");
+                                   throw CommError("rank 2 is gone");
+                                 }),
+            "disk full");
   EXPECT_EQ(message_of<std::runtime_error>(3,
                                            [](World& world, int) {
                                              if (world.rank() == 2) throw std::out_of_range("index 7");
