@@ -111,7 +111,7 @@ std::vector<Sample> time_steps(Assembly& assembly, const Arguments& arguments) {
     sample.step = train_step(
         assembly,
         {.tokens = std::span(inputs).subspan(first, own), .targets = std::span(targets).subspan(first, own)},
-        1e-4, i + 1, stop_requested);
+        1e-4, i + 1, {.wishes_to_stop = stop_requested});
     stopped = sample.step.stop;
     sample.seconds = watch.seconds();
     if (i >= arguments.warmup) samples.push_back(sample);
