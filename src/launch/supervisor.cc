@@ -26,6 +26,7 @@
 #include "base/cores.h"
 #include "base/error.h"
 #include "comm/engines.h"
+#include "comm/waiting_time.h"
 #include "launch/cores.h"
 #include "launch/failures.h"
 #include "launch/rank_output.h"
@@ -37,6 +38,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{2};
+constexpr std::chrono::milliseconds kLook{100};  // between looks at a rank that is stopped
 
 bool is_only_thread() {
   std::error_code error;
@@ -99,6 +101,7 @@ class Supervisor {
       wait_for_news();
       take_signals();
       reap();
+      watch_stopped();
       press();
     }
     for (Rank& rank : ranks_) {
@@ -119,9 +122,10 @@ class Supervisor {
   struct Rank {
     pid_t process = -1;  // -1: not started, or gone
     std::optional<RankOutput> output;
-    bool pressed = false;  // told by us to end
-    bool stopped = false;  // found stopped, and killed by us
-    bool silent = false;   // ended by us, and said nothing
+    std::optional<WaitingTime> standing;  // stopped, for so long
+    bool pressed = false;                 // told by us to end
+    bool stopped = false;                 // found stopped, and killed by us
+    bool silent = false;                  // ended by us, and said nothing
   };
   enum class Stage { kRunning, kAborted, kTerminated, kKilled };
 
@@ -219,6 +223,9 @@ class Supervisor {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_stage_ - Clock::now());
       milliseconds = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
     }
+    if (std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.standing.has_value(); })) {
+      milliseconds = kLook.count();
+    }
     if (poll(news.data(), news.size(), milliseconds) < 0) return;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       if (news[i + 1].revents != 0) ranks_[i].output->forward();
@@ -252,19 +259,42 @@ class Supervisor {
     const bool left = WIFEXITED(status);
     if (left && WEXITSTATUS(status) == EXIT_SUCCESS && statuses_.succeeded(rank)) return;
     if (const std::optional<RankFailure> failure = statuses_.failure(rank)) {
-      failures_.emplace_back(statuses_.order(rank), *failure);
+      add_failure(*failure, statuses_.order(rank));
     } else if (Rank& state = ranks_[static_cast<std::size_t>(rank)]; !left && state.pressed) {
       state.silent = true;  // our own doing
       return;
     } else {
-      failures_.emplace_back(
-          statuses_.take_order(),
-          RankFailure{rank, FailureKind::kEnded, describe_end(rank, options_.ranks, process, status),
-                      left ? 0 : WTERMSIG(status)});
+      add_failure({rank, FailureKind::kEnded, describe_end(rank, options_.ranks, process, status),
+                   left ? 0 : WTERMSIG(status)});
     }
+  }
+
+  // `order`: where it stands among failures; by default the last.
+  void add_failure(const RankFailure& failure, std::optional<std::uint32_t> order = std::nullopt) {
+    failures_.emplace_back(order ? *order : statuses_.take_order(), failure);
     if (stage_ != Stage::kRunning) return;
-    area_->abort(reason_for_others(failures_.back().second));
+    area_->abort(reason_for_others(failure));
     enter(Stage::kAborted);
+  }
+
+  // Where others wait for a rank that is stopped they say so when their deadline has passed. This is for one
+  // that nobody waits for: the only one, the last to end, or all of them. The system tells of each stop.
+  void watch_stopped() {
+    for (int number = 0; number < options_.ranks && stage_ == Stage::kRunning; ++number) {
+      Rank& rank = ranks_[static_cast<std::size_t>(number)];
+      if (rank.process <= 0 || !is_stopped(rank.process)) {
+        rank.standing.reset();
+        continue;
+      }
+      if (!rank.standing) rank.standing.emplace();
+      if (rank.standing->passed() < options_.world.deadline + kPatience) continue;
+      const double seconds = std::chrono::duration<double>(options_.world.deadline).count();
+      add_failure(
+          {number, FailureKind::kEnded,
+           fmt::format(
+               "rank {} (process {}) was stopped, as by SIGSTOP, for longer than the deadline of {:.3g} s",
+               number, rank.process, seconds)});
+    }
   }
 
   void kill_stopped() {

@@ -21,7 +21,8 @@ struct RanksEnd {
 
 // Forks the ranks, one or more, and watches them. All processes are gone when it returns or throws. When one
 // fails, the others have two seconds to notice and leave; then they get SIGTERM, two seconds later SIGKILL.
-// Those that are stopped (SIGSTOP) cannot leave, and get SIGKILL at once. Throws UserError when the system
+// Those that are stopped (SIGSTOP) cannot leave, and get SIGKILL at once; one that stays so for the deadline
+// and two seconds, while nobody misses it, is a failure itself. Throws UserError when the system
 // refuses processes or memory.
 RanksEnd watch_process_ranks(const LaunchOptions& options, const RankBody& body);
 
