@@ -31,10 +31,10 @@ std::string text_of(const Json& manifest) {
   return manifest.dump(1) + "\n";
 }
 
-std::int64_t size_of_json(const Json& value) {
-  const std::optional<std::int64_t> size = size_from(value);
-  if (!size) throw StrictJsonError("a number in it is no possible size or place");
-  return *size;
+std::int64_t number_at(const Json& json, const char* key) {
+  const std::optional<std::int64_t> number = size_from(json.at(key));
+  if (!number) throw StrictJsonError(fmt::format("its \"{}\" is no possible number", key));
+  return *number;
 }
 
 Json to_json(const PieceRange& range, const Shape& whole) {
@@ -46,19 +46,25 @@ Json to_json(const PieceRange& range, const Shape& whole) {
   return json;
 }
 
+// -1, which no place is, for what is no number of elements.
+std::int64_t place_from(const Json& value) {
+  return size_from(value).value_or(-1);
+}
+
 PieceRange range_from(const Json& json, const Shape& whole) {
   PieceRange range = whole_range(whole);
   if (const auto slice = json.find("slice"); slice != json.end()) {
-    range.dim = static_cast<int>(std::min<std::int64_t>(size_of_json(slice->at("dim")), Shape::kMaxRank));
-    range.begin = size_of_json(slice->at("begin"));
-    range.end = size_of_json(slice->at("end"));
+    range.dim = static_cast<int>(std::min<std::int64_t>(place_from(slice->at("dim")), Shape::kMaxRank));
+    range.begin = place_from(slice->at("begin"));
+    range.end = place_from(slice->at("end"));
     // Its elements are counted only where there is such a slice.
     range.count = 0;
     if (is_valid(range, whole)) range.count = slice_shape(range, whole).numel();
   }
   if (const auto elements = json.find("elements"); elements != json.end()) {
-    range.first = size_of_json(elements->at(0));
-    range.count = size_of_json(elements->at(1)) - range.first;
+    range.first = place_from(elements->at(0));
+    const std::int64_t end = place_from(elements->at(1));
+    range.count = range.first < 0 || end < range.first ? -1 : end - range.first;
   }
   return range;
 }
@@ -117,8 +123,7 @@ Json to_json(const std::map<std::string, ManifestFile>& files, const char* hash_
 std::map<std::string, ManifestFile> files_from(const Json& json, const char* hash_key) {
   std::map<std::string, ManifestFile> files;
   for (const auto& [name, file] : json.items()) {
-    files[name] = {static_cast<std::uint64_t>(size_of_json(file.at("bytes"))),
-                   file.at(hash_key).get<std::string>()};
+    files[name] = {static_cast<std::uint64_t>(number_at(file, "bytes")), file.at(hash_key).get<std::string>()};
   }
   return files;
 }
@@ -215,7 +220,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
     json.erase("hash");
     if (hash != hash_of_json(json)) throw_user_error("{} is damaged: its contents do not give its hash.", path);
     Manifest manifest;
-    manifest.step = size_of_json(json.at("step"));
+    manifest.step = number_at(json, "step");
     manifest.contents = part_from_json(json, path);
     manifest.files = files_from(json.at("files"), "xxh3");
     manifest.state = json.at("state");

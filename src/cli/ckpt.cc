@@ -67,8 +67,15 @@ std::uint64_t bytes_of(const Checkpoint& checkpoint) {
 // The mesh of the run that wrote it; null where no run did.
 Json mesh_of(const Config& config) {
   if (config.mesh.dp == 0) return nullptr;
-  return {{"ranks", ranks_of(config.mesh)}, {"dp", config.mesh.dp}, {"zero", config.mesh.zero},
-          {"tp", config.mesh.tp},           {"pp", config.mesh.pp}, {"schedule", config.mesh.schedule}};
+  const MeshConfig& mesh = config.mesh;
+  return {{"ranks", ranks_of(mesh)},
+          {"dp", mesh.dp},
+          {"zero", mesh.zero},
+          {"tp", mesh.tp},
+          {"sequence_parallel", mesh.sequence_parallel},
+          {"pp", mesh.pp},
+          {"schedule", mesh.schedule},
+          {"virtual_stages", mesh.virtual_stages}};
 }
 
 Json inspection(const Checkpoint& checkpoint) {
@@ -100,7 +107,7 @@ void print_inspection(const Json& json) {
     fmt::print("not written by a run\n");
   } else {
     std::string mesh;
-    for (const char* key : {"dp", "zero", "tp", "pp", "schedule"}) {
+    for (const char* key : {"dp", "zero", "tp", "sequence_parallel", "pp", "schedule", "virtual_stages"}) {
       mesh += fmt::format(" {}={}", key, text_of(json["mesh"][key]));
     }
     fmt::print("written by {} ranks:{}\n", json["mesh"]["ranks"].dump(), mesh);
