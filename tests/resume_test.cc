@@ -221,6 +221,60 @@ TEST_F(Resume, FromACheckpointOfAnotherRunTheFolderIsNotMixed) {
   expect_same_checkpoint(checkpoint_in("run", 20), checkpoint_in("whole", 20));
 }
 
+TEST_F(Resume, CheckpointsMayLieOutsideTheRunFolder) {
+  write_config("a.toml", "llama-tiny");
+  succeed({"train", "a.toml", "-s", "output.dir=whole"});
+  succeed({"train", "a.toml", "-s", "checkpoint.dir=elsewhere", "--stop-at-step", "7"});
+  for (const char* command : {"inspect", "digest", "verify"}) succeed({"ckpt", command, "run"});
+  expect_contains(succeed({"eval", "run", "-s", "data.valid=text.txt"}).out, {"elsewhere/step-00000007"});
+
+  // Named from a folder where checkpoint.dir means another place, the run is not begun anew over it.
+  fs::create_directory(path("below"));
+  const Arguments resume = {"train", "../run", "--resume", "-s", "data.train=../text.txt"};
+  const Outcome refused = Process(MESHTRAIN_BINARY, resume, path("below")).finish();
+  EXPECT_EQ(refused.status, 2) << refused;
+  expect_contains(refused.err, {"../run", "checkpoint.dir = \"elsewhere\" is not there", "--resume"});
+  EXPECT_FALSE(exists("run.1"));
+  EXPECT_EQ(steps_of("run"), 7U);
+
+  succeed({"train", "run", "--resume"});
+  EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("whole"));
+  expect_same_checkpoint("elsewhere/" + checkpoint_name(20), checkpoint_in("whole", 20));
+}
+
+TEST_F(Resume, ACheckpointOfAnotherVersionIsNotDamaged) {
+  write_config("a.toml", "llama-tiny");
+  const std::string checkpoint = checkpoint_in("run", 7);
+  succeed({"train", "a.toml", "-s", "checkpoint.every=5", "--stop-at-step", "7"});
+  std::string manifest = read(checkpoint + "/manifest.json");
+  const std::string version = "\"version\": 2";
+  ASSERT_EQ(count(manifest, version), 1);
+  write(checkpoint + "/manifest.json",
+        manifest.replace(manifest.find(version), version.size(), "\"version\": 3"));
+  for (const char* ranks : {"1", "2"}) {
+    const Outcome outcome = run({"train", "run", "--resume", "--ranks", ranks});
+    EXPECT_EQ(outcome.status, 2) << outcome;
+    expect_contains(outcome.err, {checkpoint, "of version 3", "--resume-from"});
+  }
+  EXPECT_TRUE(exists(checkpoint));
+  succeed({"train", "run", "--resume-from", checkpoint_in("run", 5)});
+}
+
+TEST_F(Resume, VerifyAnswersInJsonWhateverIsDamaged) {
+  write_config("a.toml", "llama-tiny");
+  succeed({"train", "a.toml", "--stop-at-step", "1"});
+  const std::string manifest = checkpoint_in("run", 1) + "/manifest.json";
+  EXPECT_TRUE(succeed_with_json({"ckpt", "verify", "run", "--json"}).at("whole"));
+  std::string text = read(manifest);
+  text[text.find("adamw") + 1] = '\xE9';  // no UTF-8, which JSON is not without
+  write(manifest, text);
+  const Outcome outcome = run({"ckpt", "verify", "run", "--json"});
+  EXPECT_EQ(outcome.status, 1) << outcome;
+  const nlohmann::json answer = nlohmann::json::parse(outcome.out);
+  EXPECT_FALSE(answer.at("whole"));
+  expect_contains(answer.at("damages").at(0).get<std::string>(), {manifest, "damaged", "UTF-8"});
+}
+
 TEST_F(Resume, ADoneRunIsNotTrainedFurtherUnlessToldHowFar) {
   write_config("a.toml", "gpt2-tiny");
   succeed({"train", "a.toml", "-s", "optimizer.schedule=constant"});
