@@ -123,7 +123,13 @@ class Supervisor {
     bool stopped = false;  // found stopped, and killed by us
     bool silent = false;   // ended by us, and said nothing
   };
-  enum class Stage { kRunning, kAborted, kTerminated, kKilled };
+  enum class Stage {
+    kRunning,
+    kEnding,  // a rank has succeeded: nobody else waits for those that stay
+    kAborted,
+    kTerminated,
+    kKilled
+  };
 
   bool anyone_runs() const {
     return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.process > 0; });
@@ -215,7 +221,7 @@ class Supervisor {
       news.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
     }
     int milliseconds = -1;
-    if (stage_ == Stage::kAborted || stage_ == Stage::kTerminated) {
+    if (stage_ != Stage::kRunning && stage_ != Stage::kKilled) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_stage_ - Clock::now());
       milliseconds = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
     }
@@ -229,8 +235,10 @@ class Supervisor {
     for (int signal = 0; (signal = signals_.take()) != 0;) {
       if (signal == SIGTSTP) {
         send_to_all(SIGSTOP);
+        const Clock::time_point stopped = Clock::now();
         stop_like_terminal();
         send_to_all(SIGCONT);
+        next_stage_ += Clock::now() - stopped;
       } else if (signal != SIGCHLD) {
         passed_on_.insert(signal);
         send_to_all(signal);
@@ -250,7 +258,10 @@ class Supervisor {
 
   void judge(int rank, pid_t process, int status) {
     const bool left = WIFEXITED(status);
-    if (left && WEXITSTATUS(status) == EXIT_SUCCESS && statuses_.succeeded(rank)) return;
+    if (left && WEXITSTATUS(status) == EXIT_SUCCESS && statuses_.succeeded(rank)) {
+      if (stage_ == Stage::kRunning) enter(Stage::kEnding, options_.world.deadline);
+      return;
+    }
     if (const std::optional<RankFailure> failure = statuses_.failure(rank)) {
       failures_.emplace_back(statuses_.order(rank), *failure);
     } else if (Rank& state = ranks_[static_cast<std::size_t>(rank)]; !left && state.pressed) {
@@ -262,9 +273,25 @@ class Supervisor {
           RankFailure{rank, FailureKind::kEnded, describe_end(rank, options_.ranks, process, status),
                       left ? 0 : WTERMSIG(status)});
     }
-    if (stage_ != Stage::kRunning) return;
+    if (stage_ > Stage::kEnding) return;
     area_->abort(reason_for_others(failures_.back().second));
-    enter(Stage::kAborted);
+    enter(Stage::kAborted, kPatience);
+  }
+
+  // Ranks that were stopped when others had succeeded, which therefore do not miss them.
+  void judge_stopped() {
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      const pid_t process = ranks_[static_cast<std::size_t>(rank)].process;
+      if (process <= 0 || !is_stopped(process)) continue;
+      failures_.emplace_back(
+          statuses_.take_order(),
+          RankFailure{rank, FailureKind::kEnded,
+                      fmt::format("rank {} (process {}) is stopped, and other ranks have ended", rank, process),
+                      0});
+    }
+    // One that runs is at work, or waits for others under its own deadline.
+    if (failures_.empty()) return enter(Stage::kEnding, options_.world.deadline);
+    enter(Stage::kAborted, kPatience);
   }
 
   void kill_stopped() {
@@ -294,17 +321,18 @@ class Supervisor {
 
   // After a failure: harder means against ranks that stay.
   void press() {
+    if (stage_ == Stage::kEnding && Clock::now() >= next_stage_) judge_stopped();
     if (stage_ == Stage::kAborted) kill_stopped();
-    if (stage_ == Stage::kRunning || stage_ == Stage::kKilled || Clock::now() < next_stage_) return;
+    if (stage_ <= Stage::kEnding || stage_ == Stage::kKilled || Clock::now() < next_stage_) return;
     const bool asked_before = stage_ == Stage::kTerminated;
     for (Rank& rank : ranks_) rank.pressed = rank.process > 0;
     send_to_all(asked_before ? SIGKILL : SIGTERM);
-    enter(asked_before ? Stage::kKilled : Stage::kTerminated);
+    enter(asked_before ? Stage::kKilled : Stage::kTerminated, kPatience);
   }
 
-  void enter(Stage stage) {
+  void enter(Stage stage, std::chrono::milliseconds patience) {
     stage_ = stage;
-    next_stage_ = Clock::now() + kPatience;
+    next_stage_ = Clock::now() + patience;
   }
 
   const LaunchOptions& options_;

@@ -222,6 +222,24 @@ TEST_F(Supervisor, RanksThatIgnoreEverythingAreKilled) {
   for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_gone(notes_->process[rank]));
 }
 
+// Its work is done as far as others can see: no operation misses it.
+TEST_F(Supervisor, ARankThatIsStoppedAtItsEndIsNamed) {
+  const LaunchOptions options = {.ranks = 3, .world = {.deadline = std::chrono::milliseconds(300)}};
+  const Ended ended = run_processes(options, [&](World& world, int) {
+    everyone(world)->barrier();
+    if (world.rank() != 1) return;
+    notes_->process[1] = getpid();
+    raise(SIGSTOP);
+  });
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_EQ(ended.output, "meshtrain: rank 1 (process " + std::to_string(notes_->process[1]) +
+                              ") is stopped, and other ranks have ended\n");
+  EXPECT_TRUE(is_gone(notes_->process[1]));
+
+  // One that works on alone for longer than the deadline is not.
+  EXPECT_EQ(run_processes(options, [](World& world, int) { sleep_ms(world.rank() == 1 ? 800 : 0); }).status, 0);
+}
+
 TEST_F(Supervisor, RanksDieWithIt) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans come here
   ForkedProgram program([&] {
