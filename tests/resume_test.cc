@@ -189,6 +189,39 @@ TEST_F(Resume, ARunThatGoesOnIsLeftAlone) {
   }
 }
 
+// Samples are counted through all epochs: wherever a run stops in one, it goes on with the next sample.
+TEST_F(Resume, LaterEpochsGoOnWhereTheyWere) {
+  write_config("a.toml", "gpt2-tiny");
+  write("text.txt", read("text.txt").substr(0, 7 * 32 + 1));  // 7 samples an epoch, 4 a step
+  const Arguments train =
+      Arguments{"train", "a.toml"} + set({"numerics.reduction=tree", "train.micro_batch=1"});
+  succeed(train + set({"output.dir=whole"}));
+  EXPECT_EQ(metrics("whole").back()["tokens"], 20 * 4 * 32);  // eleven epochs and more
+  const Arguments go_on = train + Arguments{"--resume"};
+  succeed(go_on + Arguments{"--stop-at-step", "5"});
+  succeed(go_on + Arguments{"--stop-at-step", "7", "--ranks", "4"});  // at the end of the fourth epoch
+  succeed(go_on + Arguments{"--stop-at-step", "12", "--ranks", "2", "-s", "mesh.zero=3"});
+  succeed(go_on);
+  expect_same_end("run", "whole", 20);
+}
+
+// What changes the samples is said; what does not is not.
+TEST_F(Resume, OtherSamplesAreAnnounced) {
+  write_config("a.toml", "gpt2-tiny");
+  succeed({"train", "a.toml", "--stop-at-step", "5"});
+  const auto told = [&](const std::vector<std::string>& keys, const std::string& stop) {
+    return succeed(Arguments{"train", "run", "--resume", "--stop-at-step", stop} + set(keys)).err;
+  };
+  const auto is_warning = [](const std::string& text) {
+    return text.find("may come twice") != std::string::npos;
+  };
+  EXPECT_FALSE(is_warning(told({"optimizer.lr=1e-3", "train.global_batch=8", "mesh.dp=2"}, "6")));
+  const std::string other = told({"train.seed=9", "data.seq_len=16"}, "7");
+  EXPECT_TRUE(is_warning(other)) << other;
+  expect_contains(other, {"train.seed was 1 and is 9", "data.seq_len was 32 and is 16", checkpoint_name(6)});
+  EXPECT_FALSE(is_warning(told({}, "8")));  // as the run has it by now
+}
+
 TEST_F(Resume, WithoutACheckpointItStartsAtStepOne) {
   write_config("a.toml", "gpt2-tiny");
   const Outcome outcome = succeed({"train", "a.toml", "--resume"});
