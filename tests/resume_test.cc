@@ -189,6 +189,39 @@ TEST_F(Resume, ARunThatGoesOnIsLeftAlone) {
   }
 }
 
+// Samples are counted through all epochs: wherever a run stops in one, it goes on with the next sample.
+TEST_F(Resume, LaterEpochsGoOnWhereTheyWere) {
+  write_config("a.toml", "gpt2-tiny");
+  write("text.txt", read("text.txt").substr(0, 7 * 32 + 1));  // 7 samples an epoch, 4 a step
+  const Arguments train =
+      Arguments{"train", "a.toml"} + set({"numerics.reduction=tree", "train.micro_batch=1"});
+  succeed(train + set({"output.dir=whole"}));
+  EXPECT_EQ(metrics("whole").back()["tokens"], 20 * 4 * 32);  // eleven epochs and more
+  const Arguments go_on = train + Arguments{"--resume"};
+  succeed(go_on + Arguments{"--stop-at-step", "5"});
+  succeed(go_on + Arguments{"--stop-at-step", "7", "--ranks", "4"});  // at the end of the fourth epoch
+  succeed(go_on + Arguments{"--stop-at-step", "12", "--ranks", "2", "-s", "mesh.zero=3"});
+  succeed(go_on);
+  expect_same_end("run", "whole", 20);
+}
+
+// What changes the samples is said; what does not is not.
+TEST_F(Resume, OtherSamplesAreAnnounced) {
+  write_config("a.toml", "gpt2-tiny");
+  succeed({"train", "a.toml", "--stop-at-step", "5"});
+  const auto told = [&](const std::vector<std::string>& keys, const std::string& stop) {
+    return succeed(Arguments{"train", "run", "--resume", "--stop-at-step", stop} + set(keys)).err;
+  };
+  const auto is_warning = [](const std::string& text) {
+    return text.find("may come twice") != std::string::npos;
+  };
+  EXPECT_FALSE(is_warning(told({"optimizer.lr=1e-3", "train.global_batch=8", "mesh.dp=2"}, "6")));
+  const std::string other = told({"train.seed=9", "data.seq_len=16"}, "7");
+  EXPECT_TRUE(is_warning(other)) << other;
+  expect_contains(other, {"train.seed was 1 and is 9", "data.seq_len was 32 and is 16", checkpoint_name(6)});
+  EXPECT_FALSE(is_warning(told({}, "8")));  // as the run has it by now
+}
+
 TEST_F(Resume, WithoutACheckpointItStartsAtStepOne) {
   write_config("a.toml", "gpt2-tiny");
   const Outcome outcome = succeed({"train", "a.toml", "--resume"});
@@ -219,6 +252,60 @@ TEST_F(Resume, FromACheckpointOfAnotherRunTheFolderIsNotMixed) {
   const auto whole = bits_of_metrics("whole");
   EXPECT_EQ(bits_of_metrics("run"), std::vector<nlohmann::json>(whole.begin() + 10, whole.end()));
   expect_same_checkpoint(checkpoint_in("run", 20), checkpoint_in("whole", 20));
+}
+
+TEST_F(Resume, CheckpointsMayLieOutsideTheRunFolder) {
+  write_config("a.toml", "llama-tiny");
+  succeed({"train", "a.toml", "-s", "output.dir=whole"});
+  succeed({"train", "a.toml", "-s", "checkpoint.dir=elsewhere", "--stop-at-step", "7"});
+  for (const char* command : {"inspect", "digest", "verify"}) succeed({"ckpt", command, "run"});
+  expect_contains(succeed({"eval", "run", "-s", "data.valid=text.txt"}).out, {"elsewhere/step-00000007"});
+
+  // Named from a folder where checkpoint.dir means another place, the run is not begun anew over it.
+  fs::create_directory(path("below"));
+  const Arguments resume = {"train", "../run", "--resume", "-s", "data.train=../text.txt"};
+  const Outcome refused = Process(MESHTRAIN_BINARY, resume, path("below")).finish();
+  EXPECT_EQ(refused.status, 2) << refused;
+  expect_contains(refused.err, {"../run", "checkpoint.dir = \"elsewhere\" is not there", "--resume"});
+  EXPECT_FALSE(exists("run.1"));
+  EXPECT_EQ(steps_of("run"), 7U);
+
+  succeed({"train", "run", "--resume"});
+  EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("whole"));
+  expect_same_checkpoint("elsewhere/" + checkpoint_name(20), checkpoint_in("whole", 20));
+}
+
+TEST_F(Resume, ACheckpointOfAnotherVersionIsNotDamaged) {
+  write_config("a.toml", "llama-tiny");
+  const std::string checkpoint = checkpoint_in("run", 7);
+  succeed({"train", "a.toml", "-s", "checkpoint.every=5", "--stop-at-step", "7"});
+  std::string manifest = read(checkpoint + "/manifest.json");
+  const std::string version = "\"version\": 2";
+  ASSERT_EQ(count(manifest, version), 1);
+  write(checkpoint + "/manifest.json",
+        manifest.replace(manifest.find(version), version.size(), "\"version\": 3"));
+  for (const char* ranks : {"1", "2"}) {
+    const Outcome outcome = run({"train", "run", "--resume", "--ranks", ranks});
+    EXPECT_EQ(outcome.status, 2) << outcome;
+    expect_contains(outcome.err, {checkpoint, "of version 3", "--resume-from"});
+  }
+  EXPECT_TRUE(exists(checkpoint));
+  succeed({"train", "run", "--resume-from", checkpoint_in("run", 5)});
+}
+
+TEST_F(Resume, VerifyAnswersInJsonWhateverIsDamaged) {
+  write_config("a.toml", "llama-tiny");
+  succeed({"train", "a.toml", "--stop-at-step", "1"});
+  const std::string manifest = checkpoint_in("run", 1) + "/manifest.json";
+  EXPECT_TRUE(succeed_with_json({"ckpt", "verify", "run", "--json"}).at("whole"));
+  std::string text = read(manifest);
+  text[text.find("adamw") + 1] = '\xE9';  // no UTF-8, which JSON is not without
+  write(manifest, text);
+  const Outcome outcome = run({"ckpt", "verify", "run", "--json"});
+  EXPECT_EQ(outcome.status, 1) << outcome;
+  const nlohmann::json answer = nlohmann::json::parse(outcome.out);
+  EXPECT_FALSE(answer.at("whole"));
+  expect_contains(answer.at("damages").at(0).get<std::string>(), {manifest, "damaged", "UTF-8"});
 }
 
 TEST_F(Resume, ADoneRunIsNotTrainedFurtherUnlessToldHowFar) {

@@ -7,13 +7,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/huggingface/config.h"
 #include "checkpoint/huggingface/exporter.h"
 #include "cli/ckpt.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_name.h"
 #include "train/checkpointing.h"
 #include "train/model_source.h"
+#include "train/run_folder.h"
 
 namespace meshtrain::cli {
 namespace {
@@ -28,17 +29,15 @@ struct Arguments {
 
 // The files of the tokenizer that a config names, as a model folder has them.
 std::vector<HfExtraFile> tokenizer_files(const std::string& tokenizer) {
-  if (tokenizer == "bytes") {
+  // What is no name any more was a folder that is gone.
+  const TokenizerName named =
+      parse_tokenizer_name(tokenizer).value_or(TokenizerName{TokenizerKind::kHuggingFace, tokenizer});
+  if (named.kind == TokenizerKind::kBytes) {
     notice("exporting without a tokenizer: the library has none of plain bytes");
     return {};
   }
-  constexpr std::string_view kSentencePiece = "sentencepiece:";
-  constexpr std::string_view kHuggingFace = "hf:";
-  const bool sentencepiece = tokenizer.starts_with(kSentencePiece);
-  fs::path path = tokenizer;
-  if (sentencepiece) path = tokenizer.substr(kSentencePiece.size());
-  if (tokenizer.starts_with(kHuggingFace)) path = tokenizer.substr(kHuggingFace.size());
-  const std::string name = sentencepiece ? "tokenizer.model" : "tokenizer.json";
+  fs::path path = named.path;
+  const std::string name = named.kind == TokenizerKind::kSentencePiece ? "tokenizer.model" : "tokenizer.json";
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) path /= name;
   if (!fs::exists(path, ignored)) {
@@ -89,7 +88,7 @@ HfRecord remembered(const nlohmann::json& json, const std::string& path, std::op
 
 void run(const Arguments& arguments) {
   check_new_folder(arguments.out);
-  const std::string path = resolve_checkpoint(arguments.checkpoint);
+  const std::string path = find_checkpoint(arguments.checkpoint);
   const Checkpoint checkpoint(path, Verify::kBytes);
   const Config config = config_of(checkpoint);
   std::optional<DType> dtype;

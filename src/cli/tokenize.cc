@@ -19,6 +19,7 @@
 #include "data/sentencepiece_tokenizer.h"
 #include "data/tokenize_corpus.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_name.h"
 
 namespace meshtrain::cli {
 namespace {
@@ -69,13 +70,12 @@ class Progress {
   double next_ = terminal_ ? 0.5 : 5.0;
 };
 
-constexpr std::string_view kSentencePiece = "sentencepiece:";
-
 // The model file to be trained: the one that --tokenizer names, or MODEL_PREFIX.model, or OUT.model.
 std::string model_to_train(const TokenizeArguments& a) {
   if (a.tokenizer.empty()) return (a.train_prefix.empty() ? a.out : a.train_prefix) + ".model";
-  std::string path = a.tokenizer.substr(std::min(a.tokenizer.size(), kSentencePiece.size()));
-  if (!a.tokenizer.starts_with(kSentencePiece) || path.empty() ||
+  const std::optional<TokenizerName> name = parse_tokenizer_name(a.tokenizer);
+  const std::string path = name ? name->path : "";
+  if (!name || name->kind != TokenizerKind::kSentencePiece || path.empty() ||
       (!a.train_prefix.empty() && a.train_prefix + ".model" != path)) {
     throw_user_error(
         "tokenize: --tokenizer {} is not the model that --train-sentencepiece trains; leave one of "
@@ -137,7 +137,7 @@ std::string train(const TokenizeArguments& a) {
   file.finish();
   file.commit();
   fmt::print("{}: SentencePiece {}, vocabulary {}\n", path, a.train_type, a.vocab);
-  return std::string(kSentencePiece) + path;
+  return to_string({TokenizerKind::kSentencePiece, path});
 }
 
 void run(TokenizeArguments a) {

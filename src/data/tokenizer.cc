@@ -1,11 +1,12 @@
 #include "data/tokenizer.h"
 
-#include <filesystem>
+#include <optional>
 
 #include "base/error.h"
 #include "data/byte_tokenizer.h"
 #include "data/hf_tokenizer.h"
 #include "data/sentencepiece_tokenizer.h"
+#include "data/tokenizer_name.h"
 
 namespace meshtrain {
 
@@ -27,22 +28,21 @@ std::int32_t Tokenizer::require_end_of_document() const {
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& spec, const std::string& eod) {
-  constexpr std::string_view kSentencePiece = "sentencepiece:";
-  constexpr std::string_view kHuggingFace = "hf:";
-  if (spec == "bytes") {
-    if (!eod.empty()) {
-      throw_user_error(
-          "tokenizer \"bytes\": the end-of-document token cannot be \"{}\", because it is always id 256. "
-          "Leave --eod out.",
-          eod);
+  const std::optional<TokenizerName> name = parse_tokenizer_name(spec);
+  if (name) {
+    switch (name->kind) {
+      case TokenizerKind::kSentencePiece:
+        return load_sentencepiece(name->path, eod);
+      case TokenizerKind::kHuggingFace:
+        return load_hf_tokenizer(name->path, eod);
+      case TokenizerKind::kBytes:
+        break;
     }
-    return std::make_unique<ByteTokenizer>();
-  }
-  if (spec.starts_with(kSentencePiece)) return load_sentencepiece(spec.substr(kSentencePiece.size()), eod);
-  if (spec.starts_with(kHuggingFace)) return load_hf_tokenizer(spec.substr(kHuggingFace.size()), eod);
-  std::error_code ignored;
-  if (spec.ends_with(".json") || std::filesystem::exists(spec + "/tokenizer.json", ignored)) {
-    return load_hf_tokenizer(spec, eod);
+    if (eod.empty()) return std::make_unique<ByteTokenizer>();
+    throw_user_error(
+        "tokenizer \"bytes\": the end-of-document token cannot be \"{}\", because it is always id 256. "
+        "Leave --eod out.",
+        eod);
   }
   throw_user_error(
       "tokenizer \"{}\": not a known tokenizer. Known are \"bytes\", \"sentencepiece:FILE\" and "

@@ -50,10 +50,9 @@ class Tokenizer {
   std::int32_t require_end_of_document() const;
 };
 
-// "bytes"               ids 0-255 are the bytes, 256 ends a document
-// "sentencepiece:FILE"  a SentencePiece model; its </s> ends a document
-// "hf:FILE", FILE.json  a Hugging Face tokenizer.json with byte-level BPE, or the folder that holds it
-// `eod` names the end-of-document token where the default is missing or wrong. Throws UserError.
+// By its name (data/tokenizer_name.h). A SentencePiece model's </s> ends a document; a Hugging Face tokenizer
+// has to be a byte-level BPE. `eod` names the end-of-document token where the default is missing or wrong.
+// Throws UserError.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& spec, const std::string& eod = "");
 
 }  // namespace meshtrain

@@ -60,6 +60,7 @@ class Planner {
     const Assembly& one = step.one_micro_step().assembly();
     StagePlan& plan = plan_.stages.emplace_back();
     plan.rank = {.memory = memory.use, .sent = step.sent(), .along_axes = step.along_axes()};
+    if (stage == 0) plan_.checkpoint_copy = memory.checkpoint_copy;
     plan.parameters = one.params.count();
     plan.flops = static_cast<StepFlops>(one.stream.total().flops) *
                  static_cast<StepFlops>(pipeline_of(config_).micro_batches);
@@ -80,10 +81,6 @@ class Planner {
 
   Plan finish() {
     plan_.ranks_of_stage = ranks_of_stage(config_.mesh);
-    plan_.leader = plan_.stages.front().rank;
-    const MemoryPlan first = memory_of_rank(config_, 0);
-    plan_.leader.memory = first.use;
-    plan_.checkpoint_copy = first.checkpoint_copy;
     for (const std::vector<LayerProfile>& piece : layers_) {
       plan_.layers.insert(plan_.layers.end(), piece.begin(), piece.end());
     }

@@ -57,9 +57,8 @@ struct ZeroPlan {
 };
 
 struct Plan {
-  RankPlan leader;  // rank 0
-  std::int64_t checkpoint_copy =
-      0;                          // bytes of its workspace that checkpoints are written from (checkpoint.async)
+  // Bytes of the first stage's workspace that checkpoints are written from (checkpoint.async).
+  std::int64_t checkpoint_copy = 0;
   std::vector<StagePlan> stages;  // of the pipeline
   std::int64_t ranks_of_stage = 1;
   std::vector<ZeroPlan> zero_stages;  // all of them, where there are ranks to share with
@@ -73,7 +72,7 @@ struct Plan {
 
   std::int64_t ranks() const { return ranks_of_stage * static_cast<std::int64_t>(stages.size()); }
   const RankPlan& rank(std::int64_t rank) const {
-    return rank == 0 ? leader : stages[static_cast<std::size_t>(rank / ranks_of_stage)].rank;
+    return stages[static_cast<std::size_t>(rank / ranks_of_stage)].rank;
   }
 };
 

@@ -54,10 +54,10 @@ TEST(Plan, EqualsWhatARealStepUses) {
     assembly.initialize();
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(6 * 33), 1);
     train_step(assembly, {.tokens = tokens, .targets = tokens}, 1e-3, 1);
-    EXPECT_EQ(assembly.peak_memory(), plan.leader.memory);
+    EXPECT_EQ(assembly.peak_memory(), plan.rank(0).memory);
     eval_step(assembly,
               {.tokens = std::span(tokens).first(3 * 33), .targets = std::span(tokens).first(3 * 33)});
-    EXPECT_EQ(assembly.peak_memory(), plan.leader.memory);
+    EXPECT_EQ(assembly.peak_memory(), plan.rank(0).memory);
     std::int64_t parameters = 0;
     for (const LayerProfile& layer : plan.layers) parameters += layer.parameters;
     EXPECT_EQ(parameters, plan.parameters);
@@ -84,7 +84,7 @@ TEST(Plan, BytesAParameter) {
   config.model = preset("llama-3-8b");
   config.data.seq_len = 64;
   config.train.micro_batch = config.train.global_batch = 1;
-  const MemoryUse use = make_plan(config).leader.memory;
+  const MemoryUse use = make_plan(config).rank(0).memory;
   constexpr std::int64_t kParameters = 8'030'261'248;
   EXPECT_EQ(use[MemoryCategory::kParameters], 2 * kParameters);
   EXPECT_EQ(use[MemoryCategory::kGradients], 4 * kParameters);
@@ -110,9 +110,9 @@ TEST(Plan, AnAsynchronousCheckpointIsCopiedIntoPlannedMemory) {
       const Plan with = make_plan(config);
       EXPECT_EQ(without.checkpoint_copy, 0);
       EXPECT_EQ(with.checkpoint_copy, parameter_count(config.model) * 12 / dp);
-      EXPECT_EQ(with.leader.memory.total() - without.leader.memory.total(), with.checkpoint_copy);
+      EXPECT_EQ(with.rank(0).memory.total() - without.rank(0).memory.total(), with.checkpoint_copy);
       EXPECT_EQ(
-          with.leader.memory[MemoryCategory::kWorkspace] - without.leader.memory[MemoryCategory::kWorkspace],
+          with.rank(0).memory[MemoryCategory::kWorkspace] - without.rank(0).memory[MemoryCategory::kWorkspace],
           with.checkpoint_copy);
     }
   }

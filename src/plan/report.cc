@@ -54,20 +54,25 @@ std::string layer_table(const std::vector<LayerProfile>& layers) {
   return text;
 }
 
-// GB are 1e9 bytes, as the field's papers count them.
-std::string gigabytes(std::int64_t bytes) {
-  return fmt::format("{:.3f} GB", static_cast<double>(bytes) * 1e-9);
+// As the field's papers count bytes: GB are 1e9. Small models are told in MB, all of a table in one unit.
+std::string decimal_bytes(std::int64_t bytes, bool small) {
+  return fmt::format("{:.3f} {}", static_cast<double>(bytes) * (small ? 1e-6 : 1e-9), small ? "MB" : "GB");
 }
 
 std::string zero_table(const std::vector<ZeroPlan>& zero_stages, std::int64_t chosen) {
   std::string text =
       fmt::format("{:<8} {:>16} {:>16} {:>16}\n", "zero", "states a rank", "memory a rank", "sent a step");
   std::string narrow;
+  constexpr std::int64_t kSmall = 1'000'000'000;
+  const bool small = std::all_of(zero_stages.begin(), zero_stages.end(), [](const ZeroPlan& plan) {
+    return plan.memory < kSmall && plan.sent < kSmall;
+  });
+  const auto shown = [small](std::int64_t bytes) { return decimal_bytes(bytes, small); };
   for (const ZeroPlan& plan : zero_stages) {
     text += fmt::format("{:<8} {:>16} {:>16} {:>16}\n",
-                        fmt::format("{}{}", plan.zero, plan.zero == chosen ? " *" : ""), gigabytes(plan.states),
-                        gigabytes(plan.memory), gigabytes(plan.sent));
-    narrow += fmt::format("{}{}", narrow.empty() ? "" : ", ", gigabytes(plan.states_16_bit_gradients));
+                        fmt::format("{}{}", plan.zero, plan.zero == chosen ? " *" : ""), shown(plan.states),
+                        shown(plan.memory), shown(plan.sent));
+    narrow += fmt::format("{}{}", narrow.empty() ? "" : ", ", shown(plan.states_16_bit_gradients));
   }
   text += "States are parameters, gradients, masters and optimizer state; * is what the config asks for.\n";
   if (zero_stages.front().states_16_bit_gradients != zero_stages.front().states) {
@@ -138,7 +143,7 @@ std::vector<StageRow> rows_of(const std::vector<StagePlan>& stages) {
   return rows;
 }
 
-// Of the ranks of each stage; rank 0's memory stands elsewhere.
+// Of the ranks of each stage.
 std::string stage_tables(const Plan& plan) {
   const std::vector<StageRow> rows = rows_of(plan.stages);
   const auto total = [](const StagePlan& stage) { return stage.rank.memory.total(); };
@@ -191,12 +196,10 @@ constexpr AxisRow kAxisRows[] = {
     {"dp", "weights", AxisTraffic::kDataParameters},
 };
 
-std::string rank_text(const Plan& plan) {
-  const MemoryUse& other = plan.stages.front().rank.memory;
-  if (plan.stages.size() > 1) return stage_tables(plan);
-  const std::string who = plan.ranks() == 2 ? "rank 1" : fmt::format("ranks 1 to {}, each", plan.ranks() - 1);
-  if (other == plan.leader.memory) return fmt::format("{}: the same\n\n", who);
-  return fmt::format("{}: {} bytes  {}\n\n", who, other.total(), format_bytes(other.total()));
+// Whose memory the first table shows.
+std::string first_ranks(const Plan& plan) {
+  if (plan.stages.size() > 1) return "each rank of stage 0\n";
+  return plan.ranks() > 1 ? fmt::format("each of {} ranks\n", plan.ranks()) : "";
 }
 
 // A ring's link carries what a rank sends, and the link between two stages what either sends.
@@ -213,7 +216,7 @@ std::string sent_table(const Plan& plan) {
     const std::int64_t bytes = plan.stages[static_cast<std::size_t>(stage)].rank.along_axes[row.traffic];
     if (bytes > 0) add(fmt::format("{}  {}", row.axis, row.what), stage, bytes, bytes);
   }
-  const std::int64_t control = plan.leader.sent.sent_for(Traffic::kControl);
+  const std::int64_t control = plan.rank(0).sent.sent_for(Traffic::kControl);
   return text + fmt::format("{:<38} {:>16}\n\n", "all control values", control);
 }
 
@@ -223,14 +226,14 @@ std::string to_text(const Plan& plan, const Config& config) {
   std::string text = fmt::format("{} parameters, {} compute, micro-batch {} x {} tokens, recompute {}\n\n",
                                  plan.parameters, name_of(config.precision.compute), config.train.micro_batch,
                                  config.data.seq_len, name_of(config.recompute));
-  if (plan.ranks() > 1) text += "rank 0\n";
-  text += memory_table(plan.leader.memory) + "\n";
+  text += first_ranks(plan) + memory_table(plan.stages.front().rank.memory) + "\n";
   if (plan.checkpoint_copy > 0) {
     text += fmt::format("workspace has {} ({} bytes) for the copy that checkpoints are written from\n",
                         format_bytes(plan.checkpoint_copy), plan.checkpoint_copy);
   }
   text += "\n";
-  if (plan.ranks() > 1) text += rank_text(plan) + sent_table(plan);
+  if (plan.stages.size() > 1) text += stage_tables(plan);
+  if (plan.ranks() > 1) text += sent_table(plan);
   if (!plan.zero_stages.empty()) text += zero_table(plan.zero_stages, config.mesh.zero) + "\n";
   text += layer_table(plan.layers);
   text += "The head's forward pass is part of its backward pass, but for the final norm.\n";

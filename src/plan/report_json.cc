@@ -27,7 +27,6 @@ nlohmann::json to_json(const RankPlan& rank) {
 // Ranks of a stage are alike, so that few are made and the others copied.
 nlohmann::json ranks_json(const Plan& plan) {
   nlohmann::json json = nlohmann::json::array();
-  json.push_back(to_json(plan.leader));
   for (const StagePlan& stage : plan.stages) {
     const std::int64_t end = static_cast<std::int64_t>(&stage - plan.stages.data() + 1) * plan.ranks_of_stage;
     const nlohmann::json rank = to_json(stage.rank);
@@ -105,7 +104,7 @@ nlohmann::json layers_json(const std::vector<LayerProfile>& layers) {
 nlohmann::json to_json(const Plan& plan, const Config& config) {
   return {{"preset", config.preset},
           {"parameters", plan.parameters},
-          {"memory", memory_to_json(plan.leader.memory)},
+          {"memory", memory_to_json(plan.rank(0).memory)},
           {"checkpoint_copy_bytes", plan.checkpoint_copy},
           {"ranks", ranks_json(plan)},
           {"stages", stages_json(plan)},

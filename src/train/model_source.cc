@@ -2,23 +2,23 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/huggingface/config.h"
 #include "checkpoint/huggingface/folder.h"
+#include "data/tokenizer_name.h"
 #include "train/checkpointing.h"
 #include "train/config_fields.h"
 #include "train/config_value.h"
 #include "train/resume.h"
+#include "train/run_folder.h"
 
 namespace meshtrain {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kSentencePiece = "sentencepiece:";
 
 // The tokenizer of `folder`, where it is called `name`; empty: it has none.
 std::string tokenizer_of_folder(const std::string& folder, const std::string& name) {
@@ -26,7 +26,7 @@ std::string tokenizer_of_folder(const std::string& folder, const std::string& na
   std::error_code ignored;
   if (fs::exists(path / "tokenizer.json", ignored)) return name + "/tokenizer.json";
   if (fs::exists(path / "tokenizer.model", ignored))
-    return fmt::format("{}{}/tokenizer.model", kSentencePiece, name);
+    return to_string({TokenizerKind::kSentencePiece, name + "/tokenizer.model"});
   return "";
 }
 
@@ -45,13 +45,13 @@ bool may_differ(const ModelSpec& spec, std::string_view key) {
 
 ModelDescription describe_model(const std::string& path) {
   if (is_hf_folder(path)) return describe_folder(path);
-  const Config config = config_of(Checkpoint(resolve_checkpoint(path), Verify::kManifest));
+  const Config config = config_of(Checkpoint(find_checkpoint(path), Verify::kManifest));
   return {.spec = config.model, .tokenizer = config.data.tokenizer};
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path) {
   if (is_hf_folder(path)) return std::make_unique<HuggingFaceFolder>(path);
-  return std::make_unique<Checkpoint>(resolve_checkpoint(path), Verify::kSizes);
+  return std::make_unique<Checkpoint>(find_checkpoint(path), Verify::kSizes);
 }
 
 Config config_of_folder(const std::string& folder, const std::vector<std::string>& overrides) {
@@ -67,10 +67,10 @@ std::string carried_tokenizer(const std::string& folder) {
 }
 
 std::string with_carried_tokenizer(const std::string& tokenizer, const Checkpoint& checkpoint) {
-  const bool sentencepiece = tokenizer.starts_with(kSentencePiece);
-  const std::string file = sentencepiece ? tokenizer.substr(kSentencePiece.size()) : tokenizer;
-  if (!checkpoint.manifest().files.contains(file)) return tokenizer;
-  return fmt::format("{}{}/{}", sentencepiece ? kSentencePiece : "", checkpoint.path(), file);
+  std::optional<TokenizerName> name = parse_tokenizer_name(tokenizer);
+  if (!name || !checkpoint.manifest().files.contains(name->path)) return tokenizer;
+  name->path = checkpoint.path() + "/" + name->path;
+  return to_string(*name);
 }
 
 void check_model_of_source(const ModelSpec& spec, const ModelSpec& source, const std::string& path) {

@@ -76,8 +76,7 @@ std::vector<std::int32_t> own_samples(const Assembly& assembly, const std::vecto
 void expect_spike(Assembly& assembly, const HostBatch& batch, std::int64_t update) {
   const std::vector<double> norms = {1e-6};
   try {
-    train_step(
-        assembly, batch, 1e-3, update, [] { return false; }, norms);
+    train_step(assembly, batch, 1e-3, update, {.norms = norms});
     ADD_FAILURE() << "applied";
   } catch (const BadStepError& error) {
     EXPECT_EQ(error.bad().reason, BadStepReason::kSpike);

@@ -138,6 +138,8 @@ class Run {
       } else {
         notice("going on from {} with the evaluation after its last step", from);
       }
+      const std::string other = place_.position > 0 ? other_samples(config_, *source.checkpoint) : "";
+      if (!other.empty()) notice("{}", other);
     }
     return start;
   }
@@ -147,6 +149,7 @@ class Run {
     if (!options_.resume) return {};
     ResumeSource source = newest_whole_checkpoint(config_.checkpoint.dir, control_);
     if (!source.checkpoint && output_) {
+      output_->check_may_start_afresh();
       notice("no checkpoint in {}: starting at step 1", config_.checkpoint.dir);
     }
     return source;
@@ -185,9 +188,13 @@ class Run {
     try {
       const Batch batch = rank_batch(data_.train(), assembly_, place_.position, place_.bad_steps.left_out);
       result = train_step(assembly_, {.tokens = batch.tokens, .targets = batch.targets}, lr, place_.updates + 1,
-                          options_.stop_requested, place_.bad_steps.norms, phases_of(number));
+                          {.wishes_to_stop = options_.stop_requested,
+                           .norms = place_.bad_steps.norms,
+                           .at_phase = phases_of(number)});
     } catch (const BadStepError& error) {
-      if (!rolls_back()) throw_run_error("step {}: {}{}", number, error.what(), rollbacks_before());
+      if (!rolls_back()) {
+        throw AgreedError(fmt::format("step {}: {}{}", number, error.what(), rollbacks_before()));
+      }
       bad = error.bad();
     } catch (const CommError& error) {
       throw CommError(fmt::format("step {}: {}", number, error.what()));

@@ -23,13 +23,6 @@ namespace fs = std::filesystem;
 // Seconds that a run that was killed may take to be gone.
 constexpr double kPatience = 10.0;
 
-// Whether `inner` lies in the folder `outer`, or is it.
-bool lies_in(const std::string& inner, const std::string& outer) {
-  const auto whole = [](const std::string& path) { return fs::absolute(path + "/").lexically_normal(); };
-  const fs::path way = whole(inner).lexically_relative(whole(outer));
-  return !way.empty() && *way.begin() != "..";
-}
-
 }  // namespace
 
 bool is_of_same_run(const Config& config, const std::string& from) {
@@ -48,6 +41,20 @@ bool RunOutput::has_summary_of(std::int64_t step) const {
   std::ifstream file(in_folder("summary.json"));
   const nlohmann::json summary = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   return summary.is_object() && summary.value("steps", nlohmann::json()) == step;
+}
+
+void RunOutput::check_may_start_afresh() const {
+  std::error_code ignored;
+  const std::string& checkpoints = config_.checkpoint.dir;
+  // A run makes its folder of checkpoints before all else.
+  if (!holds_run(config_.output.dir) || fs::is_directory(checkpoints, ignored)) return;
+  if (lies_in(checkpoints, config_.output.dir)) return;
+  throw_user_error(
+      "output.dir = \"{}\" holds a run, but checkpoint.dir = \"{}\" is not there, so that there is nothing to "
+      "go on from (a path that does not begin with / counts from the working folder). Set checkpoint.dir, name "
+      "a "
+      "checkpoint with --resume-from, or leave --resume out to start at step 1.",
+      config_.output.dir, checkpoints);
 }
 
 void RunOutput::open(const RunStart& start, bool own_folder) {

@@ -38,6 +38,10 @@ class RunOutput {
   // Whether summary.json tells of a run that ended after `step`.
   bool has_summary_of(std::int64_t step) const;
 
+  // Where a run was to go on and no checkpoint was found: throws UserError when one may just not be seen from
+  // here.
+  void check_may_start_afresh() const;
+
   // Makes or keeps the run folder, and moves what another run left out of the way, unless what it holds is
   // this run's own: `own_folder`. Throws UserError.
   void open(const RunStart& start, bool own_folder);

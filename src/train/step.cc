@@ -199,13 +199,12 @@ class EvaluationWork final : public PipelineWork {
 }  // namespace
 
 StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std::int64_t update,
-                      const std::function<bool()>& wishes_to_stop, std::span<const double> norms,
-                      const AtPhase& at_phase) {
+                      const StepOptions& options) {
   StepResult result;
   const double loss_scale = assembly.loss_scaler ? assembly.loss_scaler->scale() : 1.0;
   result.unmasked_tokens = count_unmasked_of_all(assembly, batch);
-  const std::vector<double> losses = compute_gradients(assembly, batch, loss_scale, at_phase, result);
-  share_losses(assembly, losses, wishes_to_stop(), result);
+  const std::vector<double> losses = compute_gradients(assembly, batch, loss_scale, options.at_phase, result);
+  share_losses(assembly, losses, options.wishes_to_stop && options.wishes_to_stop(), result);
 
   Stopwatch watch;
   const double squares = [&] {
@@ -215,7 +214,8 @@ StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std
   }();
   result.grad_norm = std::sqrt(squares) / loss_scale;
   const TrainConfig& train = assembly.config().train;
-  const std::optional<BadStep> bad = judge(result.loss, result.grad_norm, spike_threshold(train, norms));
+  const std::optional<BadStep> bad =
+      judge(result.loss, result.grad_norm, spike_threshold(train, options.norms));
   const bool overflow = bad && bad->reason != BadStepReason::kSpike && assembly.loss_scaler;
   if (bad && !overflow) throw BadStepError(*bad, train);
   if (assembly.loss_scaler) result.skipped = !assembly.loss_scaler->update(!overflow);

@@ -28,16 +28,20 @@ struct StepResult {
   double optimizer_seconds = 0.0;
 };
 
+struct StepOptions {
+  std::function<bool()> wishes_to_stop = {};  // asked once; null: never
+  std::span<const double> norms = {};         // gradient norms of the steps before, to tell a spike from
+  // RunOptions::at_phase of this step.
+  std::function<void(std::string_view phase)> at_phase = {};
+};
+
 // `batch`: this rank's micro-batches, one after the other (Assembly::micro_batch_index). `update` counts
 // applied updates from 1, this one included. A collective call; the result is the same on every rank, but for
 // the seconds. Throws BadStepError, on every rank alike, when the loss or the gradient norm is not finite
-// (outside fp16, whose overflows are skipped) or the norm is a spike after steps of `norms`; weights, optimizer
-// state and loss scale are then untouched, and another step may follow. `at_phase`: RunOptions::at_phase of
-// this step.
-StepResult train_step(
-    Assembly& assembly, const HostBatch& batch, double lr, std::int64_t update,
-    const std::function<bool()>& wishes_to_stop = [] { return false; }, std::span<const double> norms = {},
-    const std::function<void(std::string_view phase)>& at_phase = {});
+// (outside fp16, whose overflows are skipped) or the norm is a spike after those of `options`; weights,
+// optimizer state and loss scale are then untouched, and another step may follow.
+StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std::int64_t update,
+                      const StepOptions& options = {});
 
 struct EvalResult {
   double loss_sum = 0.0;

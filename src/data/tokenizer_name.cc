@@ -1,0 +1,42 @@
+#include "data/tokenizer_name.h"
+
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+namespace meshtrain {
+namespace {
+
+constexpr std::string_view kSentencePiece = "sentencepiece:";
+constexpr std::string_view kHuggingFace = "hf:";
+
+}  // namespace
+
+std::optional<TokenizerName> parse_tokenizer_name(const std::string& name) {
+  if (name == "bytes") return TokenizerName{};
+  if (name.starts_with(kSentencePiece)) {
+    return TokenizerName{TokenizerKind::kSentencePiece, name.substr(kSentencePiece.size())};
+  }
+  if (name.starts_with(kHuggingFace)) {
+    return TokenizerName{TokenizerKind::kHuggingFace, name.substr(kHuggingFace.size())};
+  }
+  std::error_code ignored;
+  if (name.ends_with(".json") || std::filesystem::exists(name + "/tokenizer.json", ignored)) {
+    return TokenizerName{TokenizerKind::kHuggingFace, name};
+  }
+  return std::nullopt;
+}
+
+std::string to_string(const TokenizerName& name) {
+  switch (name.kind) {
+    case TokenizerKind::kSentencePiece:
+      return std::string(kSentencePiece) + name.path;
+    case TokenizerKind::kHuggingFace:
+      return std::string(kHuggingFace) + name.path;
+    case TokenizerKind::kBytes:
+      break;
+  }
+  return "bytes";
+}
+
+}  // namespace meshtrain
