@@ -104,6 +104,12 @@ TEST(Safetensors, AcceptsPaddedAndEmptyFiles) {
   EXPECT_EQ(complaint(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}  )", 4)), "");
 }
 
+// The format's limit.
+TEST(Safetensors, RefusesAHeaderAbove100MB) {
+  EXPECT_NE(complaint(file_of(std::string(100'000'001, ' '), 0)).find("header of 100000001 bytes"),
+            std::string::npos);
+}
+
 TEST(Safetensors, RefusesDamagedFiles) {
   const std::pair<std::string, std::string_view> bad[] = {
       {"", "has 0 bytes"},

@@ -101,8 +101,9 @@ std::string text_of(const Json& value) {
 }
 
 void print_inspection(const Json& json) {
-  fmt::print("{}: step {}, {} parameters, {} in {} files\n", text_of(json["checkpoint"]), json["step"].dump(),
-             json["parameters"].dump(), format_bytes(json["bytes"].get<std::int64_t>()), json["files"].size());
+  fmt::print("{}: step {}, {} parameters, {} in {}\n", text_of(json["checkpoint"]), json["step"].dump(),
+             json["parameters"].dump(), format_bytes(json["bytes"].get<std::int64_t>()),
+             format_count(static_cast<std::int64_t>(json["files"].size()), "file"));
   if (json["mesh"].is_null()) {
     fmt::print("not written by a run\n");
   } else {
@@ -110,7 +111,7 @@ void print_inspection(const Json& json) {
     for (const char* key : {"dp", "zero", "tp", "sequence_parallel", "pp", "schedule", "virtual_stages"}) {
       mesh += fmt::format(" {}={}", key, text_of(json["mesh"][key]));
     }
-    fmt::print("written by {} ranks:{}\n", json["mesh"]["ranks"].dump(), mesh);
+    fmt::print("written by {}:{}\n", format_count(json["mesh"]["ranks"].get<std::int64_t>(), "rank"), mesh);
   }
   for (const auto& [key, value] : json["state"].items()) fmt::print("{}: {}\n", key, text_of(value));
   std::size_t width = 6;
@@ -157,9 +158,10 @@ void verify(const Arguments& arguments) {
   }
   if (arguments.json) return;
   const Checkpoint checkpoint(path, Verify::kManifest);
-  fmt::print("{} is whole: {} tensors, {} in {} files\n", path, checkpoint.manifest().contents.tensors.size(),
+  const std::size_t files = checkpoint.manifest().contents.shards.size() + checkpoint.manifest().files.size();
+  fmt::print("{} is whole: {} tensors, {} in {}\n", path, checkpoint.manifest().contents.tensors.size(),
              format_bytes(static_cast<std::int64_t>(bytes_of(checkpoint))),
-             checkpoint.manifest().contents.shards.size() + checkpoint.manifest().files.size());
+             format_count(static_cast<std::int64_t>(files), "file"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "comm/agreement.h"
+#include "train/checkpointing.h"
 #include "train/run_folder.h"
 
 namespace meshtrain {
@@ -106,6 +107,22 @@ ResumeSource whole_checkpoint(const std::string& path, Communicator& ranks) {
                      failure, earlier);
   }
   throw_user_error("{} No earlier checkpoint beside it is whole.", failure);
+}
+
+std::string other_samples(const Config& config, const Checkpoint& checkpoint) {
+  const Config before = config_of(checkpoint);
+  std::vector<std::string> changes;
+  if (before.train.seed != config.train.seed) {
+    changes.push_back(fmt::format("train.seed was {} and is {}", before.train.seed, config.train.seed));
+  }
+  if (before.data.seq_len != config.data.seq_len) {
+    changes.push_back(fmt::format("data.seq_len was {} and is {}", before.data.seq_len, config.data.seq_len));
+  }
+  if (changes.empty()) return "";
+  return fmt::format(
+      "{} in the run that wrote {}: the samples after it are not those that followed there, so that some "
+      "may come twice and others not at all",
+      fmt::join(changes, ", "), checkpoint.path());
 }
 
 }  // namespace meshtrain

@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "comm/communicator.h"
+#include "train/config.h"
 
 namespace meshtrain {
 
@@ -24,5 +25,9 @@ ResumeSource newest_whole_checkpoint(const std::string& directory, Communicator&
 // The checkpoint that rank 0's `path` resolves to. A collective call. Throws UserError where it is missing or
 // damaged, naming the newest earlier one that is whole.
 ResumeSource whole_checkpoint(const std::string& path, Communicator& ranks);
+
+// Where the config has other samples, or another order of them, than the run had that wrote the checkpoint: a
+// sentence that says so; else empty. The position in them goes on, so some may come twice and others never.
+std::string other_samples(const Config& config, const Checkpoint& checkpoint);
 
 }  // namespace meshtrain

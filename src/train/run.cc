@@ -126,6 +126,8 @@ class Run {
       } else {
         notice("going on from {} with the evaluation after its last step", from);
       }
+      const std::string other = place_.position > 0 ? other_samples(config_, *source.checkpoint) : "";
+      if (!other.empty()) notice("{}", other);
     }
     return start;
   }
