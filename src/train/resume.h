@@ -19,7 +19,7 @@ struct ResumeSource {
 
 // The newest checkpoint in `directory` that is whole: newer ones that are damaged are passed over, which rank 0
 // says aloud. A collective call: every rank hashes a part of the bytes, and all decide alike. Throws UserError
-// when there are checkpoints and all are damaged.
+// when there are checkpoints and all are damaged, or when it comes to one of another version.
 ResumeSource newest_whole_checkpoint(const std::string& directory, Communicator& ranks);
 
 // The checkpoint that rank 0's `path` resolves to. A collective call. Throws UserError where it is missing or
