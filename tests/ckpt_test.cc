@@ -48,6 +48,14 @@ TEST_F(Ckpt, InspectSaysWhatIsThereAndWhoWroteIt) {
   EXPECT_EQ(json["bytes"], bytes);
 }
 
+TEST_F(Ckpt, IsNoConfig) {
+  train("run");
+  const Outcome outcome = run({"train", "run/checkpoints/step-00000003"});
+  EXPECT_EQ(outcome.status, 2) << outcome;
+  expect_contains(outcome.err,
+                  {"is a checkpoint", "--resume-from run/checkpoints/step-00000003", "model.from"});
+}
+
 TEST_F(Ckpt, InspectNamesTheMesh) {
   train("run", {"--ranks", "4", "-s", "mesh.tp=2", "-s", "mesh.pp=2", "-s", "mesh.schedule=gpipe"});
   const nlohmann::json mesh = succeed_with_json({"ckpt", "inspect", "run", "--json"})["mesh"];
