@@ -124,14 +124,16 @@ void prepare_checkpoint_directory(const std::string& directory) {
 
 void remove_checkpoint(const std::string& path, const WriteHook& hook) {
   std::error_code error;
-  if (fs::remove(fs::path(path) / kManifestName, error)) {
-    report(hook, "uncommit", path);
-    sync_directory(path, hook);
-  }
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    fs::remove_all(entry->path(), ignored);
-    report(hook, "remove", entry->path().string());
+  if (!fs::is_symlink(path, error)) {
+    if (fs::remove(fs::path(path) / kManifestName, error)) {
+      report(hook, "uncommit", path);
+      sync_directory(path, hook);
+    }
+    for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+      std::error_code ignored;
+      fs::remove_all(entry->path(), ignored);
+      report(hook, "remove", entry->path().string());
+    }
   }
   fs::remove_all(path, error);
   if (error) throw_run_error("cannot remove {}: {}.", path, error.message());

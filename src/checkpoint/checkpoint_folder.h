@@ -39,7 +39,8 @@ std::string resolve_checkpoint(const std::string& path);
 // Creates a run's directory of checkpoints. Throws UserError when that fails or nothing can be written there.
 void prepare_checkpoint_directory(const std::string& directory);
 
-// Removes a checkpoint, or what there is of one; from the first moment on it does not count any more.
+// Removes a checkpoint, or what there is of one; from the first moment on it does not count any more. Of a link
+// to one that lies elsewhere, the link.
 void remove_checkpoint(const std::string& path, const WriteHook& hook = {});
 
 // Removes all committed checkpoints but the newest `keep` (0: keeps all), oldest first; and, of steps not later

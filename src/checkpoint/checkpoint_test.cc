@@ -77,6 +77,22 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
   EXPECT_TRUE(fs::exists(path(3) + "9"));
 }
 
+TEST_F(CheckpointTest, WhatIsKeptElsewhereBehindALinkStaysThere) {
+  for (std::int64_t step = 1; step <= 3; ++step) write(TinyRun(step));
+  for (const std::int64_t step : {1, 3}) {
+    const std::string elsewhere = dir_ + "/kept-" + std::to_string(step);
+    fs::rename(path(step), elsewhere);
+    fs::create_directory_symlink(elsewhere, path(step));
+  }
+  EXPECT_EQ(load_newest(), 3);
+  prune_checkpoints(dir_, 2);
+  EXPECT_EQ(committed(), (std::vector<std::int64_t>{2, 3}));
+  write(TinyRun(3));  // takes the place of the link
+  EXPECT_FALSE(fs::is_symlink(path(3)));
+  EXPECT_EQ(Checkpoint(dir_ + "/kept-1").step(), 1);
+  EXPECT_EQ(Checkpoint(dir_ + "/kept-3").step(), 3);
+}
+
 TEST_F(CheckpointTest, SetsAsideWhatIsLaterThanTheResumedStep) {
   for (const std::int64_t step : {10, 20, 30}) write(TinyRun(step));
   EXPECT_EQ(set_aside_checkpoints_after(dir_, 10).size(), 2U);
