@@ -156,39 +156,6 @@ TEST_F(Resume, AKillLosesAtMostOneInterval) {
   }
 }
 
-// By any other run, whichever of its folders that would have; and one that was killed is not in the way.
-TEST_F(Resume, ARunThatGoesOnIsLeftAlone) {
-  write_config("a.toml", "gpt2-tiny");
-  const Arguments train = {"train", "a.toml", "-s", "checkpoint.every=5"};
-  succeed(train + set({"output.dir=whole"}));
-  const std::string run_folder = "output.dir = \"run\" is in use";
-  // Half of the deadline is how long they try.
-  const std::vector<std::pair<Arguments, std::string>> others = {
-      {{"--resume", "-s", "mesh.deadline=0.1"}, run_folder},
-      {{"-s", "mesh.deadline=0.1"}, run_folder},
-      {{"--ranks", "2", "-s", "mesh.deadline=5"}, run_folder},
-      {set({"output.dir=other", "checkpoint.dir=run/checkpoints", "mesh.deadline=0.1"}) + Arguments{"--resume"},
-       "checkpoint.dir = \"run/checkpoints\" is in use"}};
-  for (const bool killed : {false, true}) {
-    fs::remove_all(path("run"));
-    Process first(MESHTRAIN_BINARY, train, dir_, pausing_at("micro-step:12:0"));
-    ASSERT_TRUE(wait_for_pause(first));
-    for (const auto& [words, message] : others) {
-      if (killed) break;
-      SCOPED_TRACE(testing::PrintToString(words));
-      const Outcome other = run(train + words);
-      EXPECT_EQ(other.status, 2) << other;
-      expect_contains(other.err, {message, "another run trains there"});
-      EXPECT_FALSE(exists("other") || exists("run.1"));
-    }
-    if (killed) first.signal(SIGKILL);
-    let_go();
-    if (killed) succeed(train + Arguments{"--resume"});
-    EXPECT_EQ(first.finish().status, killed ? -SIGKILL : 0);
-    expect_same_end("run", "whole", 20);
-  }
-}
-
 // Samples are counted through all epochs: wherever a run stops in one, it goes on with the next sample.
 TEST_F(Resume, LaterEpochsGoOnWhereTheyWere) {
   write_config("a.toml", "gpt2-tiny");

@@ -10,16 +10,19 @@
 
 namespace meshtrain {
 
-FolderLock::FolderLock(const std::string& folder, std::chrono::duration<double> patience)
-    : descriptor_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ < 0) return;
+FolderLock::FolderLock(const std::string& folder, std::chrono::duration<double> patience) {
   const auto end = std::chrono::steady_clock::now() + patience;
-  while (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return;
-    if (std::chrono::steady_clock::now() >= end) {
-      taken_ = true;
-      return;
+  for (;;) {
+    if (descriptor_ >= 0) close(descriptor_);
+    descriptor_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor_ < 0) return;
+    if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
+      if (is_of(folder)) return;
+      continue;  // it was renamed meanwhile
     }
+    if (errno != EWOULDBLOCK) return;
+    taken_ = std::chrono::steady_clock::now() >= end;
+    if (taken_) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }

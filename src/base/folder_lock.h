@@ -6,9 +6,9 @@
 
 namespace meshtrain {
 
-// Held until it goes, or the process ends in whatever way. Only those that ask for a lock are kept away:
-// readers are not. Where there is nothing to lock (no such folder, a file system without locks of folders, as
-// NFS) it holds nothing, and is_taken() is false.
+// The one that has the name when the lock is got. Held until it goes, or the process ends in whatever way. Only
+// those that ask for a lock are kept away: readers are not. Where there is nothing to lock (no such folder, a
+// file system without locks of folders, as NFS) it holds nothing, and is_taken() is false.
 class FolderLock {
  public:
   // Tries for so long: a process that was killed may take a moment to be gone.

@@ -78,6 +78,21 @@ TEST_F(FolderLocks, ItIsOfTheFolderAndNotOfTheName) {
   std::filesystem::remove_all(aside);
 }
 
+TEST_F(FolderLocks, WhoWaitsGetsTheFolderThatHasTheNameByThen) {
+  const FolderLock first(folder_, seconds(0));
+  std::thread mover([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    std::filesystem::rename(folder_, folder_ + ".1");
+    std::filesystem::create_directory(folder_);
+  });
+  const FolderLock second(folder_, seconds(60));
+  mover.join();
+  EXPECT_FALSE(second.is_taken());
+  EXPECT_TRUE(second.is_of(folder_));
+  EXPECT_TRUE(first.is_of(folder_ + ".1"));
+  std::filesystem::remove_all(folder_ + ".1");
+}
+
 TEST_F(FolderLocks, WhereThereIsNoFolderNothingIsHeld) {
   const FolderLock first(folder_ + "/none", seconds(60));
   const FolderLock second(folder_ + "/none", seconds(60));

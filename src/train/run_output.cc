@@ -102,7 +102,11 @@ void RunOutput::make_folder(bool own) {
   // What would refuse this run is found before an earlier one is moved out of its way.
   const bool moves_with_run = lies_in(config_.checkpoint.dir, config_.output.dir);
   if (!moves_with_run) make_checkpoint_directory();
+  // Only who has the lock moves it aside.
+  prepare_run_folder(config_.output.dir, /*keep=*/true);
+  lock_folders();
   const std::string aside = prepare_run_folder(config_.output.dir, /*keep=*/own);
+  lock_folders();
   if (!aside.empty()) {
     notice("{} held another run, which is now in {} (--resume goes on with a run)", config_.output.dir, aside);
   }

@@ -1,0 +1,81 @@
+// Two runs that would train in one folder.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "program.h"
+
+namespace meshtrain {
+namespace {
+
+class RunFolders : public ProgramTest {
+ protected:
+  // As the run in whole/, which nothing disturbed.
+  void expect_whole(const std::string& folder) const {
+    EXPECT_EQ(bits_of_metrics(folder), bits_of_metrics("whole"));
+    const std::string last = "/checkpoints/" + checkpoint_name(20);
+    EXPECT_EQ(tensors_of(folder + last), tensors_of("whole" + last));
+  }
+};
+
+// By any other run, whichever of its folders that would have; and one that was killed is not in the way.
+TEST_F(RunFolders, ARunThatGoesOnIsLeftAlone) {
+  write_config("a.toml", "gpt2-tiny");
+  const Arguments train = {"train", "a.toml", "-s", "checkpoint.every=5"};
+  succeed(train + set({"output.dir=whole"}));
+  const std::string run_folder = "output.dir = \"run\" is in use";
+  // Half of the deadline is how long they try.
+  const std::vector<std::pair<Arguments, std::string>> others = {
+      {{"--resume", "-s", "mesh.deadline=0.1"}, run_folder},
+      {{"-s", "mesh.deadline=0.1"}, run_folder},
+      {{"--ranks", "2", "-s", "mesh.deadline=5"}, run_folder},
+      {set({"output.dir=other", "checkpoint.dir=run/checkpoints", "mesh.deadline=0.1"}) + Arguments{"--resume"},
+       "checkpoint.dir = \"run/checkpoints\" is in use"}};
+  for (const bool killed : {false, true}) {
+    fs::remove_all(path("run"));
+    Process first(MESHTRAIN_BINARY, train, dir_, pausing_at("micro-step:12:0"));
+    ASSERT_TRUE(wait_for_pause(first));
+    for (const auto& [words, message] : others) {
+      if (killed) break;
+      SCOPED_TRACE(testing::PrintToString(words));
+      const Outcome other = run(train + words);
+      EXPECT_EQ(other.status, 2) << other;
+      expect_contains(other.err, {message, "another run trains there"});
+      EXPECT_FALSE(exists("other") || exists("run.1"));
+    }
+    if (killed) first.signal(SIGKILL);
+    let_go();
+    if (killed) succeed(train + Arguments{"--resume"});
+    EXPECT_EQ(first.finish().status, killed ? -SIGKILL : 0);
+    expect_whole("run");
+  }
+}
+
+// One waits for the other, and then goes on with its run, or moves it aside.
+TEST_F(RunFolders, TwoThatBeginTogetherDoNotMix) {
+  write_config("a.toml", "gpt2-tiny");
+  const Arguments train = {"train", "a.toml", "-s", "checkpoint.every=5"};
+  succeed(train + set({"output.dir=whole"}));
+  for (int round = 0; round < 8; ++round) {
+    SCOPED_TRACE(round);
+    for (const char* folder : {"run", "run.1"}) fs::remove_all(path(folder));
+    const Arguments words = train + (round % 2 == 1 ? Arguments{"--resume"} : Arguments{});
+    Process first(MESHTRAIN_BINARY, words, dir_);
+    Process second(MESHTRAIN_BINARY, words, dir_);
+    std::size_t done = 0;
+    for (Process* one : {&first, &second}) {
+      const Outcome outcome = one->finish();
+      EXPECT_TRUE(outcome.status == 0 || outcome.status == 2) << outcome;
+      done += outcome.status == 0 ? 1 : 0;
+    }
+    EXPECT_EQ(done, exists("run.1") ? 2U : 1U);
+    expect_whole("run");
+    if (exists("run.1")) expect_whole("run.1");
+  }
+}
+
+}  // namespace
+}  // namespace meshtrain
