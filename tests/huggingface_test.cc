@@ -258,8 +258,8 @@ TEST_F(HuggingFace, ATrainedModelComesBackAsItIs) {
     succeed(Arguments{"train", "a.toml", "-s", "train.steps=4", "-s", "output.dir=" + run_folder});
     succeed({"ckpt", "export", run_folder, "--out", preset});
     succeed({"ckpt", "import", preset, "--out", preset + ".ckpt"});
-    const Arguments options = {
-        "--data", "text.txt", "--json", "-s", "data.seq_len=32", "-s", "precision.compute=fp32"};
+    const Arguments options = Arguments{"--data", "text.txt", "--json"} +
+                              set({"data.seq_len=32", "precision.compute=fp32", "data.tokenizer=bytes"});
     const auto loss = [&](const std::string& model) {
       return succeed_with_json(Arguments{"eval", model} + options).at("nats_per_token");
     };

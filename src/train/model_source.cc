@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/huggingface/config.h"
 #include "checkpoint/huggingface/folder.h"
+#include "data/hf_tokenizer.h"
 #include "data/tokenizer_name.h"
 #include "train/checkpointing.h"
 #include "train/config_fields.h"
@@ -20,14 +21,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The tokenizer of `folder`, where it is called `name`; empty: it has none.
+// Not all are of a kind that is read here; those of Llama 2 and Mistral, for one, have a tokenizer.model
+// beside.
+bool is_readable_tokenizer(const std::string& json) {
+  try {
+    (void)load_hf_tokenizer(json, "");
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+// The tokenizer of `folder`, where it is called `name`.
 std::string tokenizer_of_folder(const std::string& folder, const std::string& name) {
   const fs::path path(folder);
   std::error_code ignored;
-  if (fs::exists(path / "tokenizer.json", ignored)) return name + "/tokenizer.json";
-  if (fs::exists(path / "tokenizer.model", ignored))
-    return to_string({TokenizerKind::kSentencePiece, name + "/tokenizer.model"});
-  return "";
+  const bool json = fs::exists(path / "tokenizer.json", ignored);
+  const bool sentencepiece = fs::exists(path / "tokenizer.model", ignored);
+  if (json && (!sentencepiece || is_readable_tokenizer(path / "tokenizer.json")))
+    return name + "/tokenizer.json";
+  if (sentencepiece) return to_string({TokenizerKind::kSentencePiece, name + "/tokenizer.model"});
+  return to_string({TokenizerKind::kNone, ""});
 }
 
 ModelDescription describe_folder(const std::string& folder) {
