@@ -242,6 +242,18 @@ class ProgramTest : public testing::Test {
     return nlohmann::json::parse(succeed(arguments).out);
   }
 
+  // A program started with this waits at `place` ("collective:13:0": a phase, a step and a rank, as
+  // docs/checkpoints.md has them) until let_go(): whatever the test then does comes in time. While the file is
+  // there nobody waits, those included that take the place of a rank that was killed.
+  BeforeExec pausing_at(const std::string& place) const {
+    return [value = place + ":" + path("paused").string()] { setenv("MESHTRAIN_PAUSE_AT", value.c_str(), 1); };
+  }
+  // False where it ended before.
+  bool wait_for_pause(Process& process) const {
+    return process.wait_until([&] { return exists("paused") && !read("paused").empty(); });
+  }
+  void let_go() const { fs::remove(path("paused")); }
+
   // English text of 11 kB: the licence.
   void write_text(const std::string& name) const {
     fs::copy_file(fs::path(MESHTRAIN_SOURCE_DIR) / "LICENSE", path(name));

@@ -11,7 +11,7 @@
 namespace meshtrain {
 namespace {
 
-constexpr int kSteps = 100;
+constexpr int kSteps = 30;
 const Arguments kFour = {"--ranks", "4"};
 
 class Restart : public ProgramTest {
@@ -28,20 +28,30 @@ class Restart : public ProgramTest {
                 "numerics.reduction=tree", "checkpoint.every=5"}) +
            words;
   }
-  std::unique_ptr<Process> start(const Arguments& words) const {
-    return std::make_unique<Process>(MESHTRAIN_BINARY, train(words), dir_);
+  // The victim waits before the gradients of step 13 are combined, the others for it.
+  std::unique_ptr<Process> start(int victim, const Arguments& words) const {
+    let_go();
+    return std::make_unique<Process>(MESHTRAIN_BINARY, train(words), dir_,
+                                     pausing_at("collective:13:" + std::to_string(victim)));
   }
 
   std::int64_t steps_done() const {
     return exists("run/metrics.jsonl") ? count(read("run/metrics.jsonl"), "\n") : 0;
   }
 
-  // The ranks' processes, once the run has done so many steps and is not at its end.
-  std::vector<pid_t> ranks_at(Process& process, std::int64_t steps) const {
-    if (!process.wait_until([&] { return steps_done() >= steps; })) {
-      throw std::runtime_error("not so many steps: " + read(".stderr"));
-    }
-    return children_of(process.pid());
+  // The ranks' processes, once the victim waits.
+  std::vector<pid_t> ranks_of(Process& process, std::size_t count = 4) const {
+    if (!wait_for_pause(process)) throw std::runtime_error("no rank waits: " + read(".stderr"));
+    std::vector<pid_t> ranks = children_of(process.pid());
+    if (ranks.size() != count) throw std::runtime_error("so many ranks: " + std::to_string(ranks.size()));
+    return ranks;
+  }
+  // The one that takes the victim's place waits again.
+  void kill_and_pause_again(pid_t victim) const {
+    kill(victim, SIGSTOP);
+    EXPECT_TRUE(wait_until([&] { return process_state(victim) == 'T'; }));
+    let_go();
+    kill(victim, SIGKILL);
   }
 
   static void expect_nothing_is_left() {
@@ -66,20 +76,20 @@ class Restart : public ProgramTest {
 };
 
 TEST_F(Restart, AKilledRankIsReplacedAndTheBitsAreTheSame) {
-  std::size_t victim = 0;
+  int victim = 0;
   for (const Arguments& keys : {set({"mesh.zero=0"}), set({"mesh.zero=3", "checkpoint.async=true"}),
                                 set({"mesh.pp=2", "mesh.zero=1", "mesh.schedule=zb-h1"}),
                                 set({"mesh.pp=2", "checkpoint.async=true"})}) {
     SCOPED_TRACE(testing::PrintToString(keys));
     fs::remove_all(path("run"));
-    const auto process = start(kFour + Arguments{"--max-restarts", "2"} + keys);
-    const std::vector<pid_t> ranks = ranks_at(*process, 12);
-    ASSERT_EQ(ranks.size(), 4U);
-    kill(ranks[victim], SIGKILL);
+    const auto process = start(victim, kFour + Arguments{"--max-restarts", "2"} + keys);
+    const std::vector<pid_t> ranks = ranks_of(*process);
+    const pid_t killed = ranks[static_cast<std::size_t>(victim)];
+    kill(killed, SIGKILL);
     const std::string err = expect_same_end(*process, 1);
     const std::string name = "rank " + std::to_string(victim);
     EXPECT_TRUE(std::regex_search(
-        err, std::regex("meshtrain: " + name + " \\(process " + std::to_string(ranks[victim]) +
+        err, std::regex("meshtrain: " + name + " \\(process " + std::to_string(killed) +
                         "\\) was killed by signal 9 [^\n]* Restart 1 of 2 from run/checkpoints/step-\\d+: " +
                         name + " was lost, going on with dp=\\d \\(4 ranks\\) as before\n")))
         << err;
@@ -90,11 +100,10 @@ TEST_F(Restart, AKilledRankIsReplacedAndTheBitsAreTheSame) {
 TEST_F(Restart, TwiceAndThenTheRestartsAreUsedUp) {
   for (const int allowed : {2, 1}) {
     fs::remove_all(path("run"));
-    const auto process = start(kFour + Arguments{"--max-restarts", std::to_string(allowed)});
-    const std::vector<pid_t> first = ranks_at(*process, 12);
-    kill(first[0], SIGKILL);
-    const std::vector<pid_t> second = ranks_at(*process, 40);
-    ASSERT_EQ(second.size(), 4U);
+    const auto process = start(3, kFour + Arguments{"--max-restarts", std::to_string(allowed)});
+    const std::vector<pid_t> first = ranks_of(*process);
+    kill_and_pause_again(first[3]);
+    const std::vector<pid_t> second = ranks_of(*process);
     for (const pid_t rank : first) EXPECT_EQ(process_state(rank), 0);
     kill(second[3], SIGKILL);
     if (allowed == 2) {
@@ -116,9 +125,8 @@ TEST_F(Restart, BeforeItsFirstCheckpointARunBeginsAnew) {
   succeed(train(set({"train.seed=2", "train.steps=10"})));
   const std::string older = read("run/metrics.jsonl");
   const Arguments keys = set({"checkpoint.every=0"});
-  const auto process = start(kFour + keys + Arguments{"--max-restarts", "1"});
-  ASSERT_TRUE(process->wait_until([&] { return exists("run.1"); }));
-  kill(ranks_at(*process, 12)[1], SIGKILL);
+  const auto process = start(1, kFour + keys + Arguments{"--max-restarts", "1"});
+  kill(ranks_of(*process)[1], SIGKILL);
   const Outcome outcome = process->finish();
   EXPECT_EQ(outcome.status, 0) << outcome;
   expect_contains(outcome.err, {"Restart 1 of 1 from step 1: rank 1 was lost"});
@@ -130,16 +138,16 @@ TEST_F(Restart, BeforeItsFirstCheckpointARunBeginsAnew) {
 }
 
 TEST_F(Restart, WhereItBeganCountsUntilItHasACheckpointOfItsOwn) {
-  succeed(train(Arguments{"--stop-at-step", "20"} + set({"output.dir=other"})));
-  const Arguments from = {"--resume-from", "other/checkpoints/step-00000020"};
+  succeed(train(Arguments{"--stop-at-step", "5"} + set({"output.dir=other"})));
+  const Arguments from = {"--resume-from", "other/checkpoints/step-00000005"};
   for (const std::string every : {"0", "5"}) {
     fs::remove_all(path("run"));
     const auto process =
-        start(kFour + from + set({"checkpoint.every=" + every}) + Arguments{"--max-restarts", "1"});
-    kill(ranks_at(*process, 12)[2], SIGKILL);
+        start(2, kFour + from + set({"checkpoint.every=" + every}) + Arguments{"--max-restarts", "1"});
+    kill(ranks_of(*process)[2], SIGKILL);
     const Outcome outcome = process->finish();
     EXPECT_EQ(outcome.status, 0) << outcome;
-    expect_contains(outcome.err, {every == "0" ? "Restart 1 of 1 from other/checkpoints/step-00000020: "
+    expect_contains(outcome.err, {every == "0" ? "Restart 1 of 1 from other/checkpoints/step-00000005: "
                                                : "Restart 1 of 1 from run/checkpoints/step-"});
     EXPECT_FALSE(exists("run.1"));
     fs::remove_all(path("whole"));
@@ -149,29 +157,27 @@ TEST_F(Restart, WhereItBeganCountsUntilItHasACheckpointOfItsOwn) {
 }
 
 TEST_F(Restart, WhereToStopAndTheTraceStayWhatTheyAre) {
-  const Arguments until = {"--stop-at-step", "60"};
-  const auto process = start(kFour + until + Arguments{"--trace", "--max-restarts", "1"});
-  kill(ranks_at(*process, 12)[2], SIGKILL);
+  const Arguments until = {"--stop-at-step", "20"};
+  const auto process = start(2, kFour + until + Arguments{"--trace", "--max-restarts", "1"});
+  kill(ranks_of(*process)[2], SIGKILL);
   expect_same_end(*process, 1, until);
-  EXPECT_EQ(steps_done(), 60);
+  EXPECT_EQ(steps_done(), 20);
   EXPECT_TRUE(exists("run/trace.json"));
 }
 
 TEST_F(Restart, AStoppedRankIsLostWhenTheDeadlineHasPassed) {
-  const auto process = start(kFour + set({"mesh.deadline=1.5"}) + Arguments{"--max-restarts", "1"});
-  kill(ranks_at(*process, 12)[2], SIGSTOP);
+  const auto process = start(2, kFour + set({"mesh.deadline=3"}) + Arguments{"--max-restarts", "1"});
+  kill(ranks_of(*process)[2], SIGSTOP);
   const std::string err = expect_same_end(*process, 1);
-  EXPECT_TRUE(std::regex_search(
-      err, std::regex("did not finish within 1.5 s: [^\n]* Restart 1 of 1 from [^\n]*: rank 2 "
-                      "was lost, going on with dp=4 \\(4 ranks\\) as before\n")))
+  EXPECT_TRUE(
+      std::regex_search(err, std::regex("did not finish within 3 s: [^\n]* Restart 1 of 1 from [^\n]*: rank 2 "
+                                        "was lost, going on with dp=4 \\(4 ranks\\) as before\n")))
       << err;
 }
 
 TEST_F(Restart, ASingleRankIsSupervisedToo) {
-  const auto process = start({"--max-restarts", "1"});
-  const std::vector<pid_t> ranks = ranks_at(*process, 12);
-  ASSERT_EQ(ranks.size(), 1U);
-  kill(ranks[0], SIGSEGV);
+  const auto process = start(0, {"--max-restarts", "1"});
+  kill(ranks_of(*process, 1)[0], SIGSEGV);
   const std::string err = expect_same_end(*process, 1);
   expect_contains(err, {"rank 0 was lost, going on with dp=1 (1 rank) as before"});
 }
@@ -179,13 +185,11 @@ TEST_F(Restart, ASingleRankIsSupervisedToo) {
 TEST_F(Restart, AnElasticRunGoesOnWithTheRanksThatAreLeft) {
   for (const std::string zero : {"0", "3"}) {
     fs::remove_all(path("run"));
-    const auto process = start(kFour + Arguments{"--elastic"} + set({"mesh.dp=4", "mesh.zero=" + zero}));
-    kill(ranks_at(*process, 12)[2], SIGKILL);
-    const std::vector<pid_t> three = ranks_at(*process, 40);
-    ASSERT_EQ(three.size(), 3U);
-    kill(three[1], SIGKILL);
+    const auto process = start(1, kFour + Arguments{"--elastic"} + set({"mesh.dp=4", "mesh.zero=" + zero}));
+    kill_and_pause_again(ranks_of(*process)[1]);
+    kill(ranks_of(*process, 3)[1], SIGKILL);
     const std::string err = expect_same_end(*process, 2);
-    expect_contains(err, {"rank 2 was lost, going on with dp=3 instead of dp=4 (3 ranks)",
+    expect_contains(err, {"rank 1 was lost, going on with dp=3 instead of dp=4 (3 ranks)",
                           "rank 1 was lost, going on with dp=2 instead of dp=3 (2 ranks)"});
     EXPECT_TRUE(std::regex_search(read("run/config.toml"), std::regex("\ndp = 2\n")))
         << read("run/config.toml");
@@ -193,11 +197,13 @@ TEST_F(Restart, AnElasticRunGoesOnWithTheRanksThatAreLeft) {
 }
 
 TEST_F(Restart, RanksThatAreLostTogetherAreCounted) {
-  const auto process = start(kFour + Arguments{"--elastic", "--max-restarts", "5"});
-  const std::vector<pid_t> ranks = ranks_at(*process, 12);
+  const auto process = start(1, kFour + Arguments{"--elastic", "--max-restarts", "5"});
+  const std::vector<pid_t> ranks = ranks_of(*process);
   process->signal(SIGSTOP);  // so that it sees both at once
-  kill(ranks[1], SIGKILL);
-  kill(ranks[3], SIGKILL);
+  for (const pid_t rank : {ranks[1], ranks[3]}) {
+    kill(rank, SIGKILL);
+    EXPECT_TRUE(wait_until([&] { return is_gone(rank); }));
+  }
   process->signal(SIGCONT);
   const std::string err = expect_same_end(*process, 1);
   expect_contains(err, {"Restart 1 of 5 from run/checkpoints/step-",
@@ -206,8 +212,8 @@ TEST_F(Restart, RanksThatAreLostTogetherAreCounted) {
 
 TEST_F(Restart, AMeshThatCannotShrinkEndsOrStays) {
   const Arguments keys = set({"mesh.pp=2", "mesh.dp=1"});
-  const auto alone = start(keys + Arguments{"--elastic"});
-  kill(ranks_at(*alone, 12)[1], SIGKILL);
+  const auto alone = start(1, keys + Arguments{"--elastic"});
+  kill(ranks_of(*alone, 2)[1], SIGKILL);
   const Outcome outcome = alone->finish();
   EXPECT_EQ(outcome.status, 1) << outcome;
   const std::string why =
@@ -215,18 +221,19 @@ TEST_F(Restart, AMeshThatCannotShrinkEndsOrStays) {
   expect_contains(outcome.err, {"rank 1 (process ", "--elastic: " + why, "meshtrain train run --resume"});
   expect_nothing_is_left();
   fs::remove_all(path("run"));
-  const auto again = start(keys + Arguments{"--elastic", "--max-restarts", "1"});
-  kill(ranks_at(*again, 12)[1], SIGKILL);
+  const auto again = start(1, keys + Arguments{"--elastic", "--max-restarts", "1"});
+  kill(ranks_of(*again, 2)[1], SIGKILL);
   const std::string err = expect_same_end(*again, 1);
   expect_contains(err, {"rank 1 was lost, going on with dp=1 (2 ranks) as before; " + why});
 }
 
 TEST_F(Restart, AFullDiskIsNoLostRank) {
-  const auto process = start(kFour + Arguments{"--max-restarts", "3", "--elastic"});
-  const std::vector<pid_t> ranks = ranks_at(*process, 12);
+  const auto process = start(0, kFour + Arguments{"--max-restarts", "3", "--elastic"});
+  const std::vector<pid_t> ranks = ranks_of(*process);
   // From now on files end after 20 kB, as on a full disk.
   const rlimit limit = {20'000, 20'000};
   for (const pid_t rank : ranks) ASSERT_EQ(prlimit(rank, RLIMIT_FSIZE, &limit, nullptr), 0);
+  let_go();
   const Outcome outcome = process->finish();
   EXPECT_EQ(outcome.status, 1) << outcome;
   expect_contains(outcome.err, {"File too large", "meshtrain train run --resume"});
@@ -237,10 +244,11 @@ TEST_F(Restart, AFullDiskIsNoLostRank) {
 TEST_F(Restart, AnInterruptSavesAndStops) {
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
     fs::remove_all(path("run"));
-    const auto process = start(kFour + Arguments{"--max-restarts", "3", "--elastic"});
-    kill(ranks_at(*process, 12)[1], SIGKILL);
-    ranks_at(*process, 40);
+    const auto process = start(1, kFour + Arguments{"--max-restarts", "3", "--elastic"});
+    kill_and_pause_again(ranks_of(*process)[1]);
+    ranks_of(*process, 3);
     process->signal(signal);
+    let_go();
     const Outcome outcome = process->finish();
     EXPECT_EQ(outcome.status, 0) << outcome;
     EXPECT_EQ(count(outcome.err, " Restart "), 1) << outcome;

@@ -29,9 +29,9 @@ class Resume : public ProgramTest {
   // Steps that `run_folder` has recorded.
   std::size_t steps_of(const std::string& run_folder) const { return metrics(run_folder).size(); }
 
-  // A run of steps long enough to be interrupted between them; its uninterrupted twin is in whole/.
-  Arguments train_slowly() const {
-    return {"train", "a.toml", "-s", "train.steps=30", "-s", "data.seq_len=256", "-s", "train.global_batch=8"};
+  // A run of two micro-steps and more a step; its uninterrupted twin is in whole/.
+  Arguments train_more() const {
+    return {"train", "a.toml", "-s", "train.steps=30", "-s", "train.global_batch=8"};
   }
 };
 
@@ -92,17 +92,18 @@ TEST_F(Resume, AnAsynchronousCheckpointHoldsTheSameBytes) {
 
 TEST_F(Resume, AnInterruptFinishesTheStepAndSaves) {
   write_config("a.toml", "gpt2-tiny");
-  succeed(train_slowly() + set({"output.dir=whole"}));
+  succeed(train_more() + set({"output.dir=whole"}));
   for (const int signal : {SIGINT, SIGTERM}) {
     fs::remove_all(path("run"));
-    Process process(MESHTRAIN_BINARY, train_slowly(), dir_);
-    ASSERT_TRUE(process.wait_until([&] { return steps_of("run") >= 3; }));
+    Process process(MESHTRAIN_BINARY, train_more(), dir_, pausing_at("micro-step:4:0"));
+    ASSERT_TRUE(wait_for_pause(process));
     process.signal(signal);
+    let_go();
     const Outcome outcome = process.finish();
     EXPECT_EQ(outcome.status, 0) << outcome;
-    expect_contains(outcome.out, {"stopped after step", "of 30", "--resume"});
+    expect_contains(outcome.out, {"stopped after step 4 of 30", "--resume"});
     const auto steps = static_cast<std::int64_t>(steps_of("run"));
-    ASSERT_LT(steps, 30) << "too late to interrupt anything";
+    EXPECT_EQ(steps, 4);
     EXPECT_EQ(newest_checkpoint(path("run/checkpoints"))->step, steps);
     EXPECT_EQ(read_json("run/summary.json")["steps"], steps);
     succeed({"train", "run", "--resume"});
@@ -133,15 +134,16 @@ TEST_F(Resume, AKillLosesAtMostOneInterval) {
   write_config("a.toml", "llama-tiny");
   for (const std::string async : {"false", "true"}) {
     const Arguments train =
-        train_slowly() + set({"checkpoint.every=3", "precision.compute=bf16", "checkpoint.async=" + async});
+        train_more() + set({"checkpoint.every=3", "precision.compute=bf16", "checkpoint.async=" + async});
     succeed(train + set({"output.dir=whole"}));
-    // At any moment: while a step runs, while a checkpoint is written, before the first and twice.
-    for (const std::size_t at : {1U, 9U, 20U}) {
+    // While a step runs, before the first checkpoint; while one is written; before it is committed.
+    for (const std::string at : {"micro-step:2:0", "write:9:0", "before rename:21:0"}) {
       Process process(MESHTRAIN_BINARY, steps_of("run") == 0 ? train : Arguments{"train", "run", "--resume"},
-                      dir_);
-      ASSERT_TRUE(process.wait_until([&] { return steps_of("run") >= at; }));
+                      dir_, pausing_at(at));
+      ASSERT_TRUE(wait_for_pause(process)) << at;
       process.signal(SIGKILL);
       EXPECT_EQ(process.finish().status, -SIGKILL);
+      let_go();
       const auto done = static_cast<std::int64_t>(steps_of("run"));
       const auto newest = newest_checkpoint(path("run/checkpoints"));
       // In the background the interval before the last may still be on its way to the disk.
@@ -152,6 +154,72 @@ TEST_F(Resume, AKillLosesAtMostOneInterval) {
     expect_same_end("run", "whole", 30);
     fs::remove_all(path("run"));
   }
+}
+
+// By any other run, whichever of its folders that would have; and one that was killed is not in the way.
+TEST_F(Resume, ARunThatGoesOnIsLeftAlone) {
+  write_config("a.toml", "gpt2-tiny");
+  const Arguments train = {"train", "a.toml", "-s", "checkpoint.every=5"};
+  succeed(train + set({"output.dir=whole"}));
+  const std::string run_folder = "output.dir = \"run\" is in use";
+  // Half of the deadline is how long they try.
+  const std::vector<std::pair<Arguments, std::string>> others = {
+      {{"--resume", "-s", "mesh.deadline=0.1"}, run_folder},
+      {{"-s", "mesh.deadline=0.1"}, run_folder},
+      {{"--ranks", "2", "-s", "mesh.deadline=5"}, run_folder},
+      {set({"output.dir=other", "checkpoint.dir=run/checkpoints", "mesh.deadline=0.1"}) + Arguments{"--resume"},
+       "checkpoint.dir = \"run/checkpoints\" is in use"}};
+  for (const bool killed : {false, true}) {
+    fs::remove_all(path("run"));
+    Process first(MESHTRAIN_BINARY, train, dir_, pausing_at("micro-step:12:0"));
+    ASSERT_TRUE(wait_for_pause(first));
+    for (const auto& [words, message] : others) {
+      if (killed) break;
+      SCOPED_TRACE(testing::PrintToString(words));
+      const Outcome other = run(train + words);
+      EXPECT_EQ(other.status, 2) << other;
+      expect_contains(other.err, {message, "another run trains there"});
+      EXPECT_FALSE(exists("other") || exists("run.1"));
+    }
+    if (killed) first.signal(SIGKILL);
+    let_go();
+    if (killed) succeed(train + Arguments{"--resume"});
+    EXPECT_EQ(first.finish().status, killed ? -SIGKILL : 0);
+    expect_same_end("run", "whole", 20);
+  }
+}
+
+// Samples are counted through all epochs: wherever a run stops in one, it goes on with the next sample.
+TEST_F(Resume, LaterEpochsGoOnWhereTheyWere) {
+  write_config("a.toml", "gpt2-tiny");
+  write("text.txt", read("text.txt").substr(0, 7 * 32 + 1));  // 7 samples an epoch, 4 a step
+  const Arguments train =
+      Arguments{"train", "a.toml"} + set({"numerics.reduction=tree", "train.micro_batch=1"});
+  succeed(train + set({"output.dir=whole"}));
+  EXPECT_EQ(metrics("whole").back()["tokens"], 20 * 4 * 32);  // eleven epochs and more
+  const Arguments go_on = train + Arguments{"--resume"};
+  succeed(go_on + Arguments{"--stop-at-step", "5"});
+  succeed(go_on + Arguments{"--stop-at-step", "7", "--ranks", "4"});  // at the end of the fourth epoch
+  succeed(go_on + Arguments{"--stop-at-step", "12", "--ranks", "2", "-s", "mesh.zero=3"});
+  succeed(go_on);
+  expect_same_end("run", "whole", 20);
+}
+
+// What changes the samples is said; what does not is not.
+TEST_F(Resume, OtherSamplesAreAnnounced) {
+  write_config("a.toml", "gpt2-tiny");
+  succeed({"train", "a.toml", "--stop-at-step", "5"});
+  const auto told = [&](const std::vector<std::string>& keys, const std::string& stop) {
+    return succeed(Arguments{"train", "run", "--resume", "--stop-at-step", stop} + set(keys)).err;
+  };
+  const auto is_warning = [](const std::string& text) {
+    return text.find("may come twice") != std::string::npos;
+  };
+  EXPECT_FALSE(is_warning(told({"optimizer.lr=1e-3", "train.global_batch=8", "mesh.dp=2"}, "6")));
+  const std::string other = told({"train.seed=9", "data.seq_len=16"}, "7");
+  EXPECT_TRUE(is_warning(other)) << other;
+  expect_contains(other, {"train.seed was 1 and is 9", "data.seq_len was 32 and is 16", checkpoint_name(6)});
+  EXPECT_FALSE(is_warning(told({}, "8")));  // as the run has it by now
 }
 
 TEST_F(Resume, WithoutACheckpointItStartsAtStepOne) {
@@ -184,6 +252,60 @@ TEST_F(Resume, FromACheckpointOfAnotherRunTheFolderIsNotMixed) {
   const auto whole = bits_of_metrics("whole");
   EXPECT_EQ(bits_of_metrics("run"), std::vector<nlohmann::json>(whole.begin() + 10, whole.end()));
   expect_same_checkpoint(checkpoint_in("run", 20), checkpoint_in("whole", 20));
+}
+
+TEST_F(Resume, CheckpointsMayLieOutsideTheRunFolder) {
+  write_config("a.toml", "llama-tiny");
+  succeed({"train", "a.toml", "-s", "output.dir=whole"});
+  succeed({"train", "a.toml", "-s", "checkpoint.dir=elsewhere", "--stop-at-step", "7"});
+  for (const char* command : {"inspect", "digest", "verify"}) succeed({"ckpt", command, "run"});
+  expect_contains(succeed({"eval", "run", "-s", "data.valid=text.txt"}).out, {"elsewhere/step-00000007"});
+
+  // Named from a folder where checkpoint.dir means another place, the run is not begun anew over it.
+  fs::create_directory(path("below"));
+  const Arguments resume = {"train", "../run", "--resume", "-s", "data.train=../text.txt"};
+  const Outcome refused = Process(MESHTRAIN_BINARY, resume, path("below")).finish();
+  EXPECT_EQ(refused.status, 2) << refused;
+  expect_contains(refused.err, {"../run", "checkpoint.dir = \"elsewhere\" is not there", "--resume"});
+  EXPECT_FALSE(exists("run.1"));
+  EXPECT_EQ(steps_of("run"), 7U);
+
+  succeed({"train", "run", "--resume"});
+  EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("whole"));
+  expect_same_checkpoint("elsewhere/" + checkpoint_name(20), checkpoint_in("whole", 20));
+}
+
+TEST_F(Resume, ACheckpointOfAnotherVersionIsNotDamaged) {
+  write_config("a.toml", "llama-tiny");
+  const std::string checkpoint = checkpoint_in("run", 7);
+  succeed({"train", "a.toml", "-s", "checkpoint.every=5", "--stop-at-step", "7"});
+  std::string manifest = read(checkpoint + "/manifest.json");
+  const std::string version = "\"version\": 2";
+  ASSERT_EQ(count(manifest, version), 1);
+  write(checkpoint + "/manifest.json",
+        manifest.replace(manifest.find(version), version.size(), "\"version\": 3"));
+  for (const char* ranks : {"1", "2"}) {
+    const Outcome outcome = run({"train", "run", "--resume", "--ranks", ranks});
+    EXPECT_EQ(outcome.status, 2) << outcome;
+    expect_contains(outcome.err, {checkpoint, "of version 3", "--resume-from"});
+  }
+  EXPECT_TRUE(exists(checkpoint));
+  succeed({"train", "run", "--resume-from", checkpoint_in("run", 5)});
+}
+
+TEST_F(Resume, VerifyAnswersInJsonWhateverIsDamaged) {
+  write_config("a.toml", "llama-tiny");
+  succeed({"train", "a.toml", "--stop-at-step", "1"});
+  const std::string manifest = checkpoint_in("run", 1) + "/manifest.json";
+  EXPECT_TRUE(succeed_with_json({"ckpt", "verify", "run", "--json"}).at("whole"));
+  std::string text = read(manifest);
+  text[text.find("adamw") + 1] = '\xE9';  // no UTF-8, which JSON is not without
+  write(manifest, text);
+  const Outcome outcome = run({"ckpt", "verify", "run", "--json"});
+  EXPECT_EQ(outcome.status, 1) << outcome;
+  const nlohmann::json answer = nlohmann::json::parse(outcome.out);
+  EXPECT_FALSE(answer.at("whole"));
+  expect_contains(answer.at("damages").at(0).get<std::string>(), {manifest, "damaged", "UTF-8"});
 }
 
 TEST_F(Resume, ADoneRunIsNotTrainedFurtherUnlessToldHowFar) {

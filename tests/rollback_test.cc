@@ -193,17 +193,19 @@ TEST_F(Rollback, SeveralBadStepsAreLeftOut) {
 TEST_F(Rollback, AKillBeforeTheNextCheckpointEndsInTheSameBits) {
   write_corpus("spikes.txt", {6, 14});
   write_text("text.txt");
-  const std::vector<std::string> keys = {"data.valid=text.txt", "train.eval_every=5", "train.eval_batches=400"};
+  const std::vector<std::string> keys = {"data.valid=text.txt", "train.eval_every=5", "train.eval_batches=2"};
   succeed(train("clean.txt", "clean", keys));
   succeed(train("spikes.txt", "whole", keys));
   expect_same_end("whole", "clean");
-  // Its evaluations, which come after a checkpoint, leave the time to kill it in the interval that is done
-  // again.
-  for (const std::size_t events : {1U, 2U}) {
-    Process process(MESHTRAIN_BINARY, train("spikes.txt", "run", keys), dir_);
-    ASSERT_TRUE(process.wait_until([&] { return rollbacks("run").size() >= events; }));
+  // In the interval that is done again: these steps come after the first rollback, and after the second.
+  for (const auto& [step, events] : {std::pair{"8", 1U}, std::pair{"15", 2U}}) {
+    Process process(MESHTRAIN_BINARY, train("spikes.txt", "run", keys), dir_,
+                    pausing_at("micro-step:" + std::string(step) + ":0"));
+    ASSERT_TRUE(wait_for_pause(process));
+    EXPECT_EQ(rollbacks("run").size(), events);
     process.signal(SIGKILL);
     EXPECT_EQ(process.finish().status, -SIGKILL);
+    let_go();
     succeed(train("spikes.txt", "run", keys) + Arguments{"--resume"});
     EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("whole"));
     expect_same_end("run", "clean");
@@ -336,37 +338,28 @@ TEST_F(RollbackOfNan, ADivergedRunEndsAfterTheLastRollback) {
   EXPECT_EQ(rollbacks("run").size(), 3U);
 }
 
-// Its first evaluation, after the checkpoint of step 10, leaves the time to do something to the checkpoints.
+// It waits after the checkpoint of step 10 while something is done to the checkpoints.
 class RollbackAfterDamage : public Rollback {
  protected:
-  RollbackAfterDamage() {
-    write_corpus("spike.txt", {12});
-    write_text("text.txt");
-  }
-  static Arguments train_slowly(const std::string& data, const std::string& folder) {
-    return train(data, folder, {"data.valid=text.txt", "train.eval_every=10", "train.eval_batches=1000"});
-  }
-  Outcome train_and_damage(const Arguments& words, const std::function<bool()>& evaluates,
-                           const std::function<void()>& damage) const {
-    Process process(MESHTRAIN_BINARY, train_slowly("spike.txt", "run") + words, dir_);
-    EXPECT_TRUE(process.wait_until(evaluates));
+  RollbackAfterDamage() { write_corpus("spike.txt", {12}); }
+  Outcome train_and_damage(const Arguments& words, const std::function<void()>& damage) const {
+    Process process(MESHTRAIN_BINARY, train("spike.txt", "run") + words, dir_, pausing_at("micro-step:11:0"));
+    EXPECT_TRUE(wait_for_pause(process));
     damage();
+    let_go();
     return process.finish();
   }
 };
 
 TEST_F(RollbackAfterDamage, ADamagedCheckpointIsPassedOver) {
-  succeed(train_slowly("clean.txt", "clean"));
+  succeed(train("clean.txt", "clean"));
   const std::string newest = "run/checkpoints/" + checkpoint_name(10);
-  const Outcome outcome = train_and_damage(
-      {}, [&] { return exists(newest + "/manifest.json"); },
-      [&] {
-        const std::string shard =
-            newest + "/" + Checkpoint(path(newest)).manifest().contents.shards.begin()->first;
-        std::string bytes = read(shard);
-        bytes.back() = static_cast<char>(bytes.back() ^ 1);
-        write(shard, bytes);
-      });
+  const Outcome outcome = train_and_damage({}, [&] {
+    const std::string shard = newest + "/" + Checkpoint(path(newest)).manifest().contents.shards.begin()->first;
+    std::string bytes = read(shard);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    write(shard, bytes);
+  });
   EXPECT_EQ(outcome.status, 0) << outcome;
   expect_contains(outcome.err, {"It is passed over", "back to run/checkpoints/" + checkpoint_name(5)});
   expect_same_end("run", "clean");
@@ -375,9 +368,8 @@ TEST_F(RollbackAfterDamage, ADamagedCheckpointIsPassedOver) {
 
 TEST_F(RollbackAfterDamage, WhatItStartedFromIsNamedWhenItIsGone) {
   succeed(train("spike.txt", "start") + Arguments{"--stop-at-step", "6"});
-  const Outcome outcome = train_and_damage(
-      {"--resume-from", "start", "-s", "checkpoint.every=0"}, [&] { return metrics("run").size() == 4; },
-      [&] { fs::remove_all(path("start")); });
+  const Outcome outcome = train_and_damage({"--resume-from", "start", "-s", "checkpoint.every=0"},
+                                           [&] { fs::remove_all(path("start")); });
   EXPECT_EQ(outcome.status, 1) << outcome;
   expect_contains(outcome.err, {"going back because of step 13 (gradient norm spike)", "start/checkpoints"});
 }

@@ -13,7 +13,11 @@ std::string json_reason(const nlohmann::json::exception& error) {
     begin = begin == std::string::npos ? 0 : begin + 2;
   }
   what.erase(0, begin);
-  if (what.size() > kLongest) what = std::string(utf8_prefix(what, kLongest)) + "...";
+  // What it read may be no UTF-8, which neither a terminal nor JSON takes.
+  const std::string quoted =
+      nlohmann::json(what).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  what = nlohmann::json::parse(quoted).get<std::string>();
+  if (what.size() > kLongest) what = std::string(utf8_prefix(what, kLongest)) + "…";
   return what;
 }
 

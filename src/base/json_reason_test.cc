@@ -34,5 +34,11 @@ TEST(JsonReason, StaysShortAndWholeCharacters) {
   }
 }
 
+TEST(JsonReason, IsUtf8WhateverWasRead) {
+  for (const std::string text : {"\"caf\xe9\"", "{\"a\": 1}\xc2", "\xff", "\"\xf0\x9f\""}) {
+    EXPECT_NO_THROW(nlohmann::json(reason(text)).dump()) << text;
+  }
+}
+
 }  // namespace
 }  // namespace meshtrain

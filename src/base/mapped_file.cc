@@ -65,6 +65,15 @@ MappedFile MappedFile::open(const std::string& path, const std::string& what) {
   return result;
 }
 
+MappedFile MappedFile::open_regular(const std::string& path, const std::string& what) {
+  struct stat status {};
+  // Before it is opened: that waits where nobody writes to a pipe.
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) {
+    throw_user_error("{} \"{}\" is a pipe or a device; a file is needed.", what, path);
+  }
+  return open(path, what);
+}
+
 MappedFile::MappedFile(MappedFile&& other) noexcept {
   *this = std::move(other);
 }

@@ -1,5 +1,7 @@
 #include "checkpoint/checkpoint.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -30,6 +32,15 @@ std::string earlier_whole_checkpoint(const std::string& path) {
   return "";
 }
 
+// Of a file that is damaged as a whole: which tensors have a piece in it.
+std::string what_goes_with_it(const std::vector<std::string>& tensors) {
+  if (tensors.empty()) return "";
+  constexpr std::size_t kNamed = 8;
+  const auto end = tensors.begin() + static_cast<std::ptrdiff_t>(std::min(kNamed, tensors.size()));
+  const std::string rest = tensors.size() > kNamed ? fmt::format(" and {} more", tensors.size() - kNamed) : "";
+  return fmt::format(" It has pieces of tensors {}{}.", fmt::join(tensors.begin(), end, ", "), rest);
+}
+
 }  // namespace
 
 Checkpoint::Checkpoint(const std::string& path, Verify verify) : path_(path), verify_(verify) {
@@ -41,7 +52,7 @@ Checkpoint::Checkpoint(const std::string& path, Verify verify) : path_(path), ve
   try {
     manifest_ = read_manifest(in_folder(std::string(kManifestName)));
     if (verify == Verify::kManifest) return;
-    if (const auto wrong = wrong_sizes(); !wrong.empty()) throw UserError(wrong.front());
+    if (const auto wrong = wrong_sizes(); !wrong.empty()) throw UserError(wrong.begin()->second);
     if (verify == Verify::kBytes) this->verify();
   } catch (const UserError& error) {
     if (verify != Verify::kBytes) throw;
@@ -52,17 +63,17 @@ Checkpoint::Checkpoint(const std::string& path, Verify verify) : path_(path), ve
   }
 }
 
-std::vector<std::string> Checkpoint::wrong_sizes() const {
-  std::vector<std::string> wrong;
+std::map<std::string, std::string> Checkpoint::wrong_sizes() const {
+  std::map<std::string, std::string> wrong;
   for (const auto* files : {&manifest_.contents.shards, &manifest_.files}) {
     for (const auto& [name, file] : *files) {
       std::error_code error;
       const std::uintmax_t bytes = fs::file_size(in_folder(name), error);
       if (error) {
-        wrong.push_back(fmt::format("{} cannot be read: {}.", in_folder(name), error.message()));
+        wrong[name] = fmt::format("{} cannot be read: {}.", in_folder(name), error.message());
       } else if (bytes != file.bytes) {
-        wrong.push_back(fmt::format("{} is damaged: it has {} bytes, but the manifest says {}.",
-                                    in_folder(name), bytes, file.bytes));
+        wrong[name] = fmt::format("{} is damaged: it has {} bytes, but the manifest says {}.", in_folder(name),
+                                  bytes, file.bytes);
       }
     }
   }
@@ -174,16 +185,15 @@ std::string Checkpoint::damage_of(const std::string& tensor, const ManifestPiece
   }
 }
 
-std::vector<std::string> Checkpoint::damaged_files() const {
-  std::vector<std::string> damaged;
-  for (const auto& [name, file] : manifest_.files) {
-    const MappedFile mapped = MappedFile::open(in_folder(name), "the checkpoint's file");
-    if (hash_of(mapped.bytes(), mapped) != file.hash) {
-      damaged.push_back(fmt::format("{} is damaged: its {} bytes do not give the hash in the manifest.",
-                                    in_folder(name), mapped.size()));
-    }
+std::string Checkpoint::damage_of_other(const std::string& file) const {
+  try {
+    const MappedFile mapped = MappedFile::open_regular(in_folder(file), "the checkpoint's file");
+    if (hash_of(mapped.bytes(), mapped) == manifest_.files.at(file).hash) return "";
+    return fmt::format("{} is damaged: its {} bytes do not give the hash in the manifest.", in_folder(file),
+                       mapped.size());
+  } catch (const UserError& error) {
+    return error.what();
   }
-  return damaged;
 }
 
 void Checkpoint::verify(int part, int parts) const {
@@ -197,22 +207,38 @@ void Checkpoint::verify(int part, int parts) const {
     if (!damage.empty()) throw UserError(damage);
   }
   if (part != 0) return;
-  if (const auto damaged = damaged_files(); !damaged.empty()) throw UserError(damaged.front());
+  for (const auto& [name, file] : manifest_.files) {
+    if (const std::string damage = damage_of_other(name); !damage.empty()) throw UserError(damage);
+  }
 }
 
 std::vector<std::string> Checkpoint::damages() const {
-  std::vector<std::string> damages;
-  std::int64_t total = 0;
-  for (const Span& span : pieces_in_order(total)) {
-    const std::string damage = damage_of(*span.tensor, *span.piece);
-    // What is wrong with a file as a whole is said once.
-    if (!damage.empty() && std::find(damages.begin(), damages.end(), damage) == damages.end()) {
-      damages.push_back(damage);
+  std::map<std::string, std::string> wrong = wrong_sizes();
+  for (const auto& [name, file] : manifest_.contents.shards) {
+    try {
+      if (!wrong.contains(name)) shard(name);
+    } catch (const UserError& error) {
+      wrong[name] = error.what();
     }
   }
-  if (damages.empty()) damages = wrong_sizes();
-  if (!damages.empty()) return damages;
-  return damaged_files();
+  std::map<std::string, std::vector<std::string>> lost;  // tensors of files that are wrong as a whole
+  std::vector<std::string> damages;
+  const auto add = [&](const std::string& damage) {
+    if (!damage.empty()) damages.push_back(damage);
+  };
+  std::int64_t total = 0;
+  for (const Span& span : pieces_in_order(total)) {
+    if (wrong.contains(span.piece->file)) {
+      lost[span.piece->file].push_back(*span.tensor);
+    } else {
+      add(damage_of(*span.tensor, *span.piece));
+    }
+  }
+  for (const auto& [file, damage] : wrong) add(damage + what_goes_with_it(lost[file]));
+  for (const auto& [name, file] : manifest_.files) {
+    if (!wrong.contains(name)) add(damage_of_other(name));
+  }
+  return damages;
 }
 
 }  // namespace meshtrain

@@ -58,9 +58,9 @@ class Checkpoint final : public WeightSource {
     std::int64_t begin;
   };
   std::vector<Span> pieces_in_order(std::int64_t& total) const;
-  std::vector<std::string> wrong_sizes() const;
+  std::map<std::string, std::string> wrong_sizes() const;  // what is wrong, by file
   std::string damage_of(const std::string& tensor, const ManifestPiece& piece) const;
-  std::vector<std::string> damaged_files() const;
+  std::string damage_of_other(const std::string& file) const;
   std::span<const std::byte> bytes_of(const std::string& tensor, const ManifestTensor& declared,
                                       const ManifestPiece& piece) const;
   const SafetensorsReader& shard(const std::string& file) const;

@@ -1,9 +1,9 @@
 #include "checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
-#include <cctype>
 #include <fstream>
 
 #include "checkpoint/checkpoint_testing.h"
@@ -124,12 +124,6 @@ TEST_F(CheckpointTest, DamageNamesTheFileAndTheNewestWholeOne) {
   const std::string manifest = path(3) + "/manifest.json";
   const auto size = static_cast<std::int64_t>(fs::file_size(manifest));
   for (std::int64_t i = 0; i < size; i += 3) {
-    const auto space = [&] {
-      std::ifstream stream(manifest);
-      stream.seekg(i);
-      return std::isspace(stream.get()) != 0;
-    };
-    if (space()) continue;  // a blank may become a character that JSON skips as well
     overwrite_byte(manifest, i);
     expect_contains(message(), {manifest, path(2)});
     overwrite_byte(manifest, i);
@@ -209,6 +203,87 @@ TEST_F(CheckpointTest, WhatIsReadCanBeVerifiedOnTheWay) {
                     checkpoint.read("weight.m", {64, 3}, 0, to);
                   }),
                   {file, "weight.m", "hash"});
+}
+
+TEST_F(CheckpointTest, AManifestHasOneTextAlone) {
+  write(TinyRun(1));
+  const std::string file = path(1) + "/manifest.json";
+  std::ifstream stream(file);
+  const std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  const auto message = [&](const std::string& changed) {
+    std::ofstream(file) << changed;
+    return message_of<UserError>([&] { Checkpoint{path(1)}; });
+  };
+  for (const std::string& changed :
+       {text + "\n", text.substr(0, text.size() - 1), " " + text, text + std::string(1, '\0'),
+        "\xEF\xBB\xBF" + text, nlohmann::json::parse(text).dump()}) {
+    expect_contains(message(changed), {file, "damaged", "not laid out"});
+  }
+  expect_contains(message("{\"step\": 7," + text.substr(1)), {file, "damaged", "\"step\" twice"});
+  expect_contains(
+      message("{\"a\": " + std::string(1000000, '[') + std::string(1000000, ']') + "," + text.substr(1)),
+      {file, "damaged", "nested deeper"});
+  std::ofstream(file) << text;
+  EXPECT_EQ(Checkpoint(path(1)).step(), 1);
+}
+
+TEST_F(CheckpointTest, AllThatIsDamagedIsTold) {
+  std::ofstream(dir_ + ".extra") << "text";
+  TinyRun run(1);
+  run.contents.files = {{.path = "tokenizer/a", .from = dir_ + ".extra"},
+                        {.path = "b", .from = dir_ + ".extra"}};
+  write(run);
+  fs::remove(dir_ + ".extra");
+  EXPECT_TRUE(Checkpoint(path(1), Verify::kManifest).damages().empty());
+  overwrite_byte(path(1) + "/model.safetensors",
+                 static_cast<std::int64_t>(fs::file_size(path(1) + "/model.safetensors")) - 5);
+  overwrite_byte(path(1) + "/tokenizer/a", 1);
+  fs::remove(path(1) + "/b");
+  fs::resize_file(path(1) + "/optimizer.safetensors", 50);
+  const std::vector<std::string> damages = Checkpoint(path(1), Verify::kManifest).damages();
+  ASSERT_EQ(damages.size(), 4U);
+  expect_contains(damages[0], {path(1) + "/model.safetensors", "\"bias\"", "hash"});
+  expect_contains(damages[1], {path(1) + "/b", "No such file"});
+  expect_contains(damages[2], {path(1) + "/optimizer.safetensors", "50 bytes", "weight.m"});
+  expect_contains(damages[3], {path(1) + "/tokenizer/a", "hash"});
+  // A shard whose header is damaged takes all its tensors with it.
+  write(TinyRun(2));
+  overwrite_byte(path(2) + "/model.safetensors", 8 + 27);  // in a value that is no tensor's
+  const std::vector<std::string> header = Checkpoint(path(2), Verify::kManifest).damages();
+  ASSERT_EQ(header.size(), 1U);
+  expect_contains(header[0], {path(2) + "/model.safetensors", "header", "bias, weight"});
+}
+
+TEST_F(CheckpointTest, APipeInPlaceOfAFileIsNotWaitedFor) {
+  for (const char* name : {"manifest.json", "model.safetensors"}) {
+    write(TinyRun(1));
+    const std::string file = path(1) + "/" + name;
+    const auto refused = [&] {
+      EXPECT_THROW(Checkpoint(path(1), Verify::kSizes), UserError);
+      const std::string damage = name == kManifestName
+                                     ? message_of<UserError>([&] { Checkpoint(path(1), Verify::kManifest); })
+                                     : Checkpoint(path(1), Verify::kManifest).damages().at(0);
+      expect_contains(damage, {file});
+    };
+    fs::remove(file);
+    ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+    refused();
+    fs::remove(file);
+    fs::create_symlink("/dev/zero", file);
+    refused();
+  }
+}
+
+TEST_F(CheckpointTest, NumbersMustBePossible) {
+  write(TinyRun(1));
+  const std::string file = path(1) + "/manifest.json";
+  const Manifest whole = read_manifest(file);
+  Manifest manifest = whole;
+  manifest.step = -1;
+  EXPECT_THROW(parse_manifest(to_text(manifest), file), UserError);
+  manifest = whole;
+  manifest.contents.shards.begin()->second.bytes = std::uint64_t{1} << 63U;
+  EXPECT_THROW(parse_manifest(to_text(manifest), file), UserError);
 }
 
 TEST_F(CheckpointTest, AManifestCannotLeadElsewhere) {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json_reason.h"
 #include "base/mapped_file.h"
+#include "base/strict_json.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/xxh3.h"
 
@@ -24,6 +25,18 @@ std::string hash_of_json(const Json& json) {
   return hash_of(std::string_view(json.dump()));
 }
 
+// As it lies in the file. A manifest that was read is compared with it, so that it has one text alone: the hash
+// does not see blanks.
+std::string text_of(const Json& manifest) {
+  return manifest.dump(1) + "\n";
+}
+
+std::int64_t number_at(const Json& json, const char* key) {
+  const std::optional<std::int64_t> number = size_from(json.at(key));
+  if (!number) throw StrictJsonError(fmt::format("its \"{}\" is no possible number", key));
+  return *number;
+}
+
 Json to_json(const PieceRange& range, const Shape& whole) {
   Json json = Json::object();
   if (range.begin != 0 || range.end != whole[range.dim]) {
@@ -33,31 +46,36 @@ Json to_json(const PieceRange& range, const Shape& whole) {
   return json;
 }
 
+// -1, which no place is, for what is no number of elements.
+std::int64_t place_from(const Json& value) {
+  return size_from(value).value_or(-1);
+}
+
 PieceRange range_from(const Json& json, const Shape& whole) {
   PieceRange range = whole_range(whole);
   if (const auto slice = json.find("slice"); slice != json.end()) {
-    range.dim = slice->at("dim").get<int>();
-    range.begin = slice->at("begin").get<std::int64_t>();
-    range.end = slice->at("end").get<std::int64_t>();
+    range.dim = static_cast<int>(std::min<std::int64_t>(place_from(slice->at("dim")), Shape::kMaxRank));
+    range.begin = place_from(slice->at("begin"));
+    range.end = place_from(slice->at("end"));
     // Its elements are counted only where there is such a slice.
     range.count = 0;
     if (is_valid(range, whole)) range.count = slice_shape(range, whole).numel();
   }
   if (const auto elements = json.find("elements"); elements != json.end()) {
-    range.first = elements->at(0).get<std::int64_t>();
-    const auto end = elements->at(1).get<std::int64_t>();
+    range.first = place_from(elements->at(0));
+    const std::int64_t end = place_from(elements->at(1));
     range.count = range.first < 0 || end < range.first ? -1 : end - range.first;
   }
   return range;
 }
 
 Shape shape_from(const Json& json, const std::string& path, const std::string& tensor) {
-  const auto dims = json.get<std::vector<std::int64_t>>();
-  Shape shape;
+  std::vector<std::int64_t> dims;
   std::int64_t elements = 1;
-  bool good = !dims.empty() && dims.size() <= Shape::kMaxRank;
-  for (const std::int64_t dim : dims) {
-    good = good && dim > 0 && !__builtin_mul_overflow(elements, dim, &elements);
+  bool good = !json.empty() && json.size() <= Shape::kMaxRank;
+  for (const Json& dim : json) {
+    dims.push_back(size_from(dim).value_or(0));
+    good = good && dims.back() > 0 && !__builtin_mul_overflow(elements, dims.back(), &elements);
   }
   // Bytes and sums of elements must be countable too.
   good = good && elements < (std::int64_t{1} << 59);
@@ -105,7 +123,7 @@ Json to_json(const std::map<std::string, ManifestFile>& files, const char* hash_
 std::map<std::string, ManifestFile> files_from(const Json& json, const char* hash_key) {
   std::map<std::string, ManifestFile> files;
   for (const auto& [name, file] : json.items()) {
-    files[name] = {file.at("bytes").get<std::uint64_t>(), file.at(hash_key).get<std::string>()};
+    files[name] = {static_cast<std::uint64_t>(number_at(file, "bytes")), file.at(hash_key).get<std::string>()};
   }
   return files;
 }
@@ -185,22 +203,24 @@ std::string to_text(const Manifest& manifest) {
   json["state"] = manifest.state;
   json["files"] = to_json(manifest.files, "xxh3");
   json["hash"] = hash_of_json(json);
-  return json.dump(1) + "\n";
+  return text_of(json);
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& path) {
   try {
-    Json json = Json::parse(text);
+    Json json = parse_strictly(text);
     if (json.at("format") != kFormat) throw_user_error("{} is not the manifest of a checkpoint.", path);
     if (json.at("version") != kVersion) {
-      throw_user_error("{} is of version {}, but this meshtrain reads version {}: use the one that wrote it.",
-                       path, json.at("version").dump(), kVersion);
+      throw OtherVersionError(
+          fmt::format("{} is of version {}, but this meshtrain reads version {}: use the one that wrote it.",
+                      path, json.at("version").dump(), kVersion));
     }
+    if (text != text_of(json)) throw_user_error("{} is damaged: it is not laid out as it was written.", path);
     const Json hash = json.at("hash");
     json.erase("hash");
     if (hash != hash_of_json(json)) throw_user_error("{} is damaged: its contents do not give its hash.", path);
     Manifest manifest;
-    manifest.step = json.at("step").get<std::int64_t>();
+    manifest.step = number_at(json, "step");
     manifest.contents = part_from_json(json, path);
     manifest.files = files_from(json.at("files"), "xxh3");
     manifest.state = json.at("state");
@@ -208,11 +228,13 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
     return manifest;
   } catch (const Json::exception& error) {
     throw_user_error("{} is damaged: {}.", path, json_reason(error));
+  } catch (const StrictJsonError& error) {
+    throw_user_error("{} is damaged: {}.", path, error.what());
   }
 }
 
 Manifest read_manifest(const std::string& path) {
-  return parse_manifest(MappedFile::open(path, "the manifest").text(), path);
+  return parse_manifest(MappedFile::open_regular(path, "the manifest").text(), path);
 }
 
 }  // namespace meshtrain

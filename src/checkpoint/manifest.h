@@ -13,12 +13,19 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "checkpoint/piece.h"
 #include "device/tensor.h"
 
 namespace meshtrain {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
+
+// A checkpoint of another version of the program: not damaged, but nothing that this one can read.
+class OtherVersionError : public UserError {
+ public:
+  using UserError::UserError;
+};
 
 struct ManifestFile {
   std::uint64_t bytes = 0;
@@ -46,7 +53,8 @@ struct ManifestPart {
   std::map<std::string, ManifestTensor> tensors;
 };
 nlohmann::json to_json(const ManifestPart& part);
-// Throws nlohmann::json::exception, or UserError beginning with `path`, when it is not what to_json gave.
+// Throws nlohmann::json::exception, StrictJsonError, or UserError beginning with `path`, when it is not what
+// to_json gave.
 ManifestPart part_from_json(const nlohmann::json& json, const std::string& path);
 // Adds what another rank wrote.
 void merge(ManifestPart& into, ManifestPart&& part);
@@ -61,7 +69,7 @@ struct Manifest {
 // With a hash over the rest, so that a flipped bit in a position or a loss scale is noticed too.
 std::string to_text(const Manifest& manifest);
 
-// Throws UserError naming `path` when it is not what to_text wrote.
+// Throws UserError naming `path` when it is not what to_text wrote, to the byte.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 Manifest read_manifest(const std::string& path);
 

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 
 #include "base/error.h"
-#include "base/json_reason.h"
+#include "base/strict_json.h"
 #include "checkpoint/xxh3.h"
 
 namespace meshtrain {
@@ -56,37 +55,15 @@ std::uint64_t read_length(std::span<const std::byte> bytes) {
   return length;
 }
 
-// Parses, refusing an object that has a key twice: readers would differ in which of them they see.
 Json parse_header(std::string_view text, const std::string& file) {
-  std::vector<std::unordered_map<std::string, bool>> open_objects;
-  std::string twice;
-  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
-    if (event == Json::parse_event_t::object_end) open_objects.pop_back();
-    if (event == Json::parse_event_t::key &&
-        !open_objects.back().emplace(value.get<std::string>(), true).second) {
-      twice = value.get<std::string>();
-    }
-    return true;
-  };
-  Json header;
   try {
-    header = Json::parse(text, watch);
-  } catch (const Json::exception& error) {
-    throw_user_error("{} is not a safetensors file, or a damaged one: its header is not JSON ({}).", file,
-                     json_reason(error));
+    Json header = parse_strictly(text);
+    if (!header.is_object()) throw_user_error("{}: the safetensors header is not a JSON object.", file);
+    return header;
+  } catch (const StrictJsonError& error) {
+    throw_user_error("{} is not a safetensors file, or a damaged one: its header is no proper JSON ({}).", file,
+                     error.what());
   }
-  if (!header.is_object()) throw_user_error("{}: the safetensors header is not a JSON object.", file);
-  if (!twice.empty()) throw_user_error("{}: the safetensors header has the key \"{}\" twice.", file, twice);
-  return header;
-}
-
-// A non-negative integer that fits 63 bits; nullopt for anything else.
-std::optional<std::int64_t> size_from(const Json& value) {
-  if (!value.is_number_unsigned()) return std::nullopt;
-  const auto number = value.get<std::uint64_t>();
-  if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
-  return static_cast<std::int64_t>(number);
 }
 
 // An entry without its data, and where its data lies.
@@ -181,7 +158,7 @@ std::optional<DType> dtype_of_safetensors_name(std::string_view name) {
 }
 
 SafetensorsReader::SafetensorsReader(const std::string& path)
-    : file_(MappedFile::open(path, "the safetensors file")), name_(path) {
+    : file_(MappedFile::open_regular(path, "the safetensors file")), name_(path) {
   parse(file_->bytes());
 }
 

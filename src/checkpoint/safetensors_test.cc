@@ -104,6 +104,12 @@ TEST(Safetensors, AcceptsPaddedAndEmptyFiles) {
   EXPECT_EQ(complaint(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}  )", 4)), "");
 }
 
+// The format's limit.
+TEST(Safetensors, RefusesAHeaderAbove100MB) {
+  EXPECT_NE(complaint(file_of(std::string(100'000'001, ' '), 0)).find("header of 100000001 bytes"),
+            std::string::npos);
+}
+
 TEST(Safetensors, RefusesDamagedFiles) {
   const std::pair<std::string, std::string_view> bad[] = {
       {"", "has 0 bytes"},
@@ -111,9 +117,9 @@ TEST(Safetensors, RefusesDamagedFiles) {
       {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "git lfs pull"},
       {std::string("\xff\xff\xff\xff\xff\xff\xff\xff", 8), "header of 18446744073709551615 bytes"},
       {std::string("\x03\0\0\0\0\0\0\0{}", 10), "header of 3 bytes"},
-      {file_of("{", 0), "not JSON"},
+      {file_of("{", 0), "no proper JSON"},
       {file_of("[]", 0), "not a JSON object"},
-      {file_of("{}x", 0), "not JSON"},
+      {file_of("{}x", 0), "no proper JSON"},
       {file_of("{}", 1), "belong to none"},
       {file_of(R"({"a":3})", 0), "exactly dtype, shape and data_offsets"},
       {file_of(R"({"a":{"dtype":"F32","shape":[1]}})", 0), "exactly"},
@@ -140,8 +146,8 @@ TEST(Safetensors, RefusesDamagedFiles) {
        "\"a\" twice"},
       {file_of(R"({"__metadata__":{"a":1}})", 0), "not a string"},
       {file_of(R"({"__metadata__":[]})", 0), "__metadata__"},
-      {file_of("{\"\xff\":1}", 0), "not JSON"},
-      {file_of(std::string(100000, '['), 0), "not JSON"},
+      {file_of("{\"\xff\":1}", 0), "no proper JSON"},
+      {file_of(std::string(100000, '['), 0), "nested deeper"},
   };
   for (const auto& [file, part] : bad) {
     const std::string message = complaint(file);
@@ -154,6 +160,7 @@ TEST(Safetensors, FilesThatCannotBeRead) {
   EXPECT_THROW(SafetensorsReader("/nonexistent.safetensors"), UserError);
   EXPECT_THROW(SafetensorsReader("/"), UserError);
   EXPECT_THROW(SafetensorsReader("/dev/null"), UserError);
+  EXPECT_THROW(SafetensorsReader("/dev/zero"), UserError);  // which has no end
 }
 
 }  // namespace

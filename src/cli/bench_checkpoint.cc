@@ -205,9 +205,10 @@ nlohmann::json to_json(const std::vector<Round>& rounds, std::int64_t bytes, int
 }
 
 void print(const nlohmann::json& result) {
-  fmt::print("a checkpoint of {} by {} ranks in {}, median of {} rounds\n",
-             format_bytes(result["bytes"].get<std::int64_t>()), result["ranks"].get<int>(),
-             result["dir"].get<std::string>(), result["rounds"].get<int>());
+  fmt::print("a checkpoint of {} by {} in {}, median of {}\n",
+             format_bytes(result["bytes"].get<std::int64_t>()),
+             format_count(result["ranks"].get<std::int64_t>(), "rank"), result["dir"].get<std::string>(),
+             format_count(result["rounds"].get<std::int64_t>(), "round"));
   const auto row = [&](const char* name, const char* key, const std::string& note) {
     const nlohmann::json& speed = result[key];
     fmt::print("{:<34} {:>9.4f} s {:>9.3f} GB/s{}\n", name, speed["seconds"].get<double>(),

@@ -168,12 +168,13 @@ nlohmann::json measure(const Arguments& arguments, const Config& config, World& 
 }
 
 void print(const nlohmann::json& r) {
-  fmt::print(
-      "{} ({} parameters), batch {} x {} tokens x {} micro-steps, {}, {} ranks x {} threads, median of {} "
-      "steps\n",
-      r["preset"].get<std::string>(), r["parameters"].get<std::int64_t>(), r["batch"].get<std::int64_t>(),
-      r["seq_len"].get<std::int64_t>(), r["micro_steps"].get<std::int64_t>(), r["compute"].get<std::string>(),
-      r["ranks"].get<int>(), r["threads"].get<int>(), r["steps"].get<int>());
+  fmt::print("{} ({} parameters), batch {} x {} tokens x {} micro-steps, {}, {} x {}, median of {}\n",
+             r["preset"].get<std::string>(), r["parameters"].get<std::int64_t>(),
+             r["batch"].get<std::int64_t>(), r["seq_len"].get<std::int64_t>(),
+             r["micro_steps"].get<std::int64_t>(), r["compute"].get<std::string>(),
+             format_count(r["ranks"].get<std::int64_t>(), "rank"),
+             format_count(r["threads"].get<std::int64_t>(), "thread"),
+             format_count(r["steps"].get<std::int64_t>(), "step"));
   fmt::print("tokens/s   {:10.1f}\n", r["tokens_per_second"].get<double>());
   fmt::print("step       {:10.4f} s\n", r["seconds_per_step"].get<double>());
   fmt::print("forward    {:10.4f} s\n", r["forward_seconds"].get<double>());

@@ -9,12 +9,12 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/digest.h"
 #include "cli/commands.h"
 #include "telemetry/units.h"
 #include "train/checkpointing.h"
 #include "train/mesh.h"
+#include "train/run_folder.h"
 
 namespace meshtrain::cli {
 namespace {
@@ -36,8 +36,9 @@ std::shared_ptr<Arguments> add_checkpoint_argument(CLI::App& command) {
   return arguments;
 }
 
+// A path need not be UTF-8, and JSON must.
 void print(const Json& json) {
-  fmt::print("{}\n", json.dump(2));
+  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 // --- inspect ---
@@ -66,8 +67,15 @@ std::uint64_t bytes_of(const Checkpoint& checkpoint) {
 // The mesh of the run that wrote it; null where no run did.
 Json mesh_of(const Config& config) {
   if (config.mesh.dp == 0) return nullptr;
-  return {{"ranks", ranks_of(config.mesh)}, {"dp", config.mesh.dp}, {"zero", config.mesh.zero},
-          {"tp", config.mesh.tp},           {"pp", config.mesh.pp}, {"schedule", config.mesh.schedule}};
+  const MeshConfig& mesh = config.mesh;
+  return {{"ranks", ranks_of(mesh)},
+          {"dp", mesh.dp},
+          {"zero", mesh.zero},
+          {"tp", mesh.tp},
+          {"sequence_parallel", mesh.sequence_parallel},
+          {"pp", mesh.pp},
+          {"schedule", mesh.schedule},
+          {"virtual_stages", mesh.virtual_stages}};
 }
 
 Json inspection(const Checkpoint& checkpoint) {
@@ -93,16 +101,17 @@ std::string text_of(const Json& value) {
 }
 
 void print_inspection(const Json& json) {
-  fmt::print("{}: step {}, {} parameters, {} in {} files\n", text_of(json["checkpoint"]), json["step"].dump(),
-             json["parameters"].dump(), format_bytes(json["bytes"].get<std::int64_t>()), json["files"].size());
+  fmt::print("{}: step {}, {} parameters, {} in {}\n", text_of(json["checkpoint"]), json["step"].dump(),
+             json["parameters"].dump(), format_bytes(json["bytes"].get<std::int64_t>()),
+             format_count(static_cast<std::int64_t>(json["files"].size()), "file"));
   if (json["mesh"].is_null()) {
     fmt::print("not written by a run\n");
   } else {
     std::string mesh;
-    for (const char* key : {"dp", "zero", "tp", "pp", "schedule"}) {
+    for (const char* key : {"dp", "zero", "tp", "sequence_parallel", "pp", "schedule", "virtual_stages"}) {
       mesh += fmt::format(" {}={}", key, text_of(json["mesh"][key]));
     }
-    fmt::print("written by {} ranks:{}\n", json["mesh"]["ranks"].dump(), mesh);
+    fmt::print("written by {}:{}\n", format_count(json["mesh"]["ranks"].get<std::int64_t>(), "rank"), mesh);
   }
   for (const auto& [key, value] : json["state"].items()) fmt::print("{}: {}\n", key, text_of(value));
   std::size_t width = 6;
@@ -137,7 +146,7 @@ std::vector<std::string> damages_of(const std::string& path) {
 }
 
 void verify(const Arguments& arguments) {
-  const std::string path = resolve_checkpoint(arguments.path);
+  const std::string path = find_checkpoint(arguments.path);
   const std::vector<std::string> damages = damages_of(path);
   if (arguments.json) {
     print({{"checkpoint", path}, {"whole", damages.empty()}, {"damages", damages}});
@@ -149,9 +158,10 @@ void verify(const Arguments& arguments) {
   }
   if (arguments.json) return;
   const Checkpoint checkpoint(path, Verify::kManifest);
-  fmt::print("{} is whole: {} tensors, {} in {} files\n", path, checkpoint.manifest().contents.tensors.size(),
+  const std::size_t files = checkpoint.manifest().contents.shards.size() + checkpoint.manifest().files.size();
+  fmt::print("{} is whole: {} tensors, {} in {}\n", path, checkpoint.manifest().contents.tensors.size(),
              format_bytes(static_cast<std::int64_t>(bytes_of(checkpoint))),
-             checkpoint.manifest().contents.shards.size() + checkpoint.manifest().files.size());
+             format_count(static_cast<std::int64_t>(files), "file"));
 }
 
 }  // namespace
@@ -160,7 +170,7 @@ void add_ckpt_inspect(CLI::App& ckpt) {
   CLI::App* command = ckpt.add_subcommand("inspect", "What a checkpoint holds, and which mesh wrote it");
   const auto arguments = add_checkpoint_argument(*command);
   command->callback([arguments] {
-    const Json json = inspection(Checkpoint(resolve_checkpoint(arguments->path), Verify::kSizes));
+    const Json json = inspection(Checkpoint(find_checkpoint(arguments->path), Verify::kSizes));
     arguments->json ? print(json) : print_inspection(json);
   });
 }
@@ -170,7 +180,7 @@ void add_ckpt_digest(CLI::App& ckpt) {
       "digest", "A hash of each tensor and of all, the same for every mesh that writes them");
   const auto arguments = add_checkpoint_argument(*command);
   command->callback([arguments] {
-    const CheckpointDigest digest = digest_of(Checkpoint(resolve_checkpoint(arguments->path), Verify::kSizes));
+    const CheckpointDigest digest = digest_of(Checkpoint(find_checkpoint(arguments->path), Verify::kSizes));
     if (arguments->json) return print(to_json(digest));
     for (const std::string& line : to_lines(digest)) fmt::print("{}\n", line);
   });

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/huggingface/config.h"
 #include "checkpoint/huggingface/exporter.h"
 #include "cli/ckpt.h"
@@ -15,6 +14,7 @@
 #include "data/tokenizer_name.h"
 #include "train/checkpointing.h"
 #include "train/model_source.h"
+#include "train/run_folder.h"
 
 namespace meshtrain::cli {
 namespace {
@@ -94,7 +94,7 @@ HfRecord remembered(const nlohmann::json& json, const std::string& path, std::op
 
 void run(const Arguments& arguments) {
   check_new_folder(arguments.out);
-  const std::string path = resolve_checkpoint(arguments.checkpoint);
+  const std::string path = find_checkpoint(arguments.checkpoint);
   const Checkpoint checkpoint(path, Verify::kBytes);
   const Config config = config_of(checkpoint);
   std::optional<DType> dtype;

@@ -54,7 +54,9 @@ Config load(const ConfigArguments& arguments) {
   const auto own_checkpoints = [](const std::string& output) { return output + "/checkpoints"; };
   const Config saved = load_config(file, {});
   Config config = load_config(file, arguments.overrides);
-  if (config.output.dir == saved.output.dir) config.output.dir = arguments.path;
+  if (config.output.dir == saved.output.dir) {
+    config.output.dir = folder.has_filename() ? arguments.path : folder.parent_path().string();
+  }
   if (config.checkpoint.dir == saved.checkpoint.dir &&
       saved.checkpoint.dir == own_checkpoints(saved.output.dir)) {
     config.checkpoint.dir = own_checkpoints(config.output.dir);

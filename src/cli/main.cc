@@ -31,6 +31,16 @@ const CLI::App& reached(const CLI::App& app, std::string& words) {
   return reached(*chosen.front(), words);
 }
 
+// "--resume", "-s", …
+std::vector<std::string> options_of(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
 // Help that was asked for, or what is wrong with the command line; the exit status.
 int answer(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
@@ -53,6 +63,14 @@ int answer(const CLI::App& app, const CLI::ParseError& error) {
     throw_user_error("there is no command {}; the nearest is {}. Commands: {}. `{} --help` describes them.",
                      left.front(), meshtrain::nearest(left.front(), commands), fmt::join(commands, ", "),
                      words);
+  }
+  if (!left.empty() && left.front().starts_with('-')) {
+    const std::vector<std::string> options = options_of(command);
+    throw_user_error("there is no option {}; the nearest is {}. `{} --help` lists them all.", left.front(),
+                     meshtrain::nearest(left.front(), options), words);
+  }
+  if (!left.empty()) {
+    throw_user_error("{} is one argument too many. `{} --help` lists what it takes.", left.front(), words);
   }
   throw_user_error("{}. `{} --help` lists what it takes.", error.what(), words);
 }

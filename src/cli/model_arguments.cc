@@ -3,11 +3,11 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/huggingface/folder.h"
 #include "cli/commands.h"
 #include "train/checkpointing.h"
 #include "train/model_source.h"
+#include "train/run_folder.h"
 
 namespace meshtrain::cli {
 namespace {
@@ -48,7 +48,7 @@ TrainedModel open_model(const ModelArguments& arguments) {
     checkpoint_dir = config->checkpoint.dir;
   }
   if (!arguments.checkpoint.empty()) checkpoint_dir = arguments.checkpoint;
-  auto checkpoint = std::make_unique<Checkpoint>(resolve_checkpoint(checkpoint_dir), Verify::kReads);
+  auto checkpoint = std::make_unique<Checkpoint>(find_checkpoint(checkpoint_dir), Verify::kReads);
   if (!config) config = config_of(*checkpoint, arguments.overrides);
   const Checkpoint* same = checkpoint.get();
   return {.config = std::move(*config), .weights = std::move(checkpoint), .checkpoint = same};

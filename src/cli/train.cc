@@ -19,9 +19,11 @@ void add_train(CLI::App& app) {
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("train", "Trains a model as a config says");
   add_config_arguments(*command, arguments->config);
-  command->add_flag("--resume", arguments->options.resume,
-                    "Go on from the newest checkpoint in checkpoint.dir, if there is one");
-  command->add_option("--resume-from", arguments->options.resume_from, "Go on from this checkpoint");
+  CLI::Option* resume =
+      command->add_flag("--resume", arguments->options.resume,
+                        "Go on from the newest checkpoint in checkpoint.dir, if there is one");
+  command->add_option("--resume-from", arguments->options.resume_from, "Go on from this checkpoint")
+      ->excludes(resume);
   command
       ->add_option("--stop-at-step", arguments->options.stop_at_step,
                    "Save and stop after this step; the schedule stays that of train.steps")

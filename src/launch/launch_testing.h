@@ -156,13 +156,10 @@ inline std::ostream& operator<<(std::ostream& stream, const Ended& ended) {
 }
 
 // `ranks` processes that run `body`, supervised by a process of its own.
-inline Ended run_processes(const LaunchOptions& options, const RankBody& body) {
-  ForkedProgram program([&] { run_local_ranks(options, body); });
+inline Ended run_processes(int ranks, const RankBody& body) {
+  ForkedProgram program([&] { run_local_ranks({.ranks = ranks}, body); });
   const int status = program.finish();
   return {status, program.output()};
-}
-inline Ended run_processes(int ranks, const RankBody& body) {
-  return run_processes(LaunchOptions{.ranks = ranks}, body);
 }
 
 }  // namespace meshtrain

@@ -26,6 +26,7 @@
 #include "base/cores.h"
 #include "base/error.h"
 #include "comm/engines.h"
+#include "comm/waiting_time.h"
 #include "launch/cores.h"
 #include "launch/failures.h"
 #include "launch/rank_output.h"
@@ -37,6 +38,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{2};
+constexpr std::chrono::milliseconds kLook{100};  // between looks at a rank that is stopped
 
 bool is_only_thread() {
   std::error_code error;
@@ -99,6 +101,7 @@ class Supervisor {
       wait_for_news();
       take_signals();
       reap();
+      watch_stopped();
       press();
     }
     for (Rank& rank : ranks_) {
@@ -119,17 +122,12 @@ class Supervisor {
   struct Rank {
     pid_t process = -1;  // -1: not started, or gone
     std::optional<RankOutput> output;
-    bool pressed = false;  // told by us to end
-    bool stopped = false;  // found stopped, and killed by us
-    bool silent = false;   // ended by us, and said nothing
+    std::optional<WaitingTime> standing;  // stopped, for so long
+    bool pressed = false;                 // told by us to end
+    bool stopped = false;                 // found stopped, and killed by us
+    bool silent = false;                  // ended by us, and said nothing
   };
-  enum class Stage {
-    kRunning,
-    kEnding,  // a rank has succeeded: nobody else waits for those that stay
-    kAborted,
-    kTerminated,
-    kKilled
-  };
+  enum class Stage { kRunning, kAborted, kTerminated, kKilled };
 
   bool anyone_runs() const {
     return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.process > 0; });
@@ -221,9 +219,12 @@ class Supervisor {
       news.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
     }
     int milliseconds = -1;
-    if (stage_ != Stage::kRunning && stage_ != Stage::kKilled) {
+    if (stage_ == Stage::kAborted || stage_ == Stage::kTerminated) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_stage_ - Clock::now());
       milliseconds = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+    }
+    if (std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.standing.has_value(); })) {
+      milliseconds = kLook.count();
     }
     if (poll(news.data(), news.size(), milliseconds) < 0) return;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -235,10 +236,8 @@ class Supervisor {
     for (int signal = 0; (signal = signals_.take()) != 0;) {
       if (signal == SIGTSTP) {
         send_to_all(SIGSTOP);
-        const Clock::time_point stopped = Clock::now();
         stop_like_terminal();
         send_to_all(SIGCONT);
-        next_stage_ += Clock::now() - stopped;
       } else if (signal != SIGCHLD) {
         passed_on_.insert(signal);
         send_to_all(signal);
@@ -258,40 +257,44 @@ class Supervisor {
 
   void judge(int rank, pid_t process, int status) {
     const bool left = WIFEXITED(status);
-    if (left && WEXITSTATUS(status) == EXIT_SUCCESS && statuses_.succeeded(rank)) {
-      if (stage_ == Stage::kRunning) enter(Stage::kEnding, options_.world.deadline);
-      return;
-    }
+    if (left && WEXITSTATUS(status) == EXIT_SUCCESS && statuses_.succeeded(rank)) return;
     if (const std::optional<RankFailure> failure = statuses_.failure(rank)) {
-      failures_.emplace_back(statuses_.order(rank), *failure);
+      add_failure(*failure, statuses_.order(rank));
     } else if (Rank& state = ranks_[static_cast<std::size_t>(rank)]; !left && state.pressed) {
       state.silent = true;  // our own doing
       return;
     } else {
-      failures_.emplace_back(
-          statuses_.take_order(),
-          RankFailure{rank, FailureKind::kEnded, describe_end(rank, options_.ranks, process, status),
-                      left ? 0 : WTERMSIG(status)});
+      add_failure({rank, FailureKind::kEnded, describe_end(rank, options_.ranks, process, status),
+                   left ? 0 : WTERMSIG(status)});
     }
-    if (stage_ > Stage::kEnding) return;
-    area_->abort(reason_for_others(failures_.back().second));
-    enter(Stage::kAborted, kPatience);
   }
 
-  // Ranks that were stopped when others had succeeded, which therefore do not miss them.
-  void judge_stopped() {
-    for (int rank = 0; rank < options_.ranks; ++rank) {
-      const pid_t process = ranks_[static_cast<std::size_t>(rank)].process;
-      if (process <= 0 || !is_stopped(process)) continue;
-      failures_.emplace_back(
-          statuses_.take_order(),
-          RankFailure{rank, FailureKind::kEnded,
-                      fmt::format("rank {} (process {}) is stopped, and other ranks have ended", rank, process),
-                      0});
+  // `order`: where it stands among failures; by default the last.
+  void add_failure(const RankFailure& failure, std::optional<std::uint32_t> order = std::nullopt) {
+    failures_.emplace_back(order ? *order : statuses_.take_order(), failure);
+    if (stage_ != Stage::kRunning) return;
+    area_->abort(reason_for_others(failure));
+    enter(Stage::kAborted);
+  }
+
+  // Where others wait for a rank that is stopped they say so when their deadline has passed. This is for one
+  // that nobody waits for: the only one, the last to end, or all of them. The system tells of each stop.
+  void watch_stopped() {
+    for (int number = 0; number < options_.ranks && stage_ == Stage::kRunning; ++number) {
+      Rank& rank = ranks_[static_cast<std::size_t>(number)];
+      if (rank.process <= 0 || !is_stopped(rank.process)) {
+        rank.standing.reset();
+        continue;
+      }
+      if (!rank.standing) rank.standing.emplace();
+      if (rank.standing->passed() < options_.world.deadline + kPatience) continue;
+      const double seconds = std::chrono::duration<double>(options_.world.deadline).count();
+      add_failure(
+          {number, FailureKind::kEnded,
+           fmt::format(
+               "rank {} (process {}) was stopped, as by SIGSTOP, for longer than the deadline of {:.3g} s",
+               number, rank.process, seconds)});
     }
-    // One that runs is at work, or waits for others under its own deadline.
-    if (failures_.empty()) return enter(Stage::kEnding, options_.world.deadline);
-    enter(Stage::kAborted, kPatience);
   }
 
   void kill_stopped() {
@@ -321,18 +324,17 @@ class Supervisor {
 
   // After a failure: harder means against ranks that stay.
   void press() {
-    if (stage_ == Stage::kEnding && Clock::now() >= next_stage_) judge_stopped();
     if (stage_ == Stage::kAborted) kill_stopped();
-    if (stage_ <= Stage::kEnding || stage_ == Stage::kKilled || Clock::now() < next_stage_) return;
+    if (stage_ == Stage::kRunning || stage_ == Stage::kKilled || Clock::now() < next_stage_) return;
     const bool asked_before = stage_ == Stage::kTerminated;
     for (Rank& rank : ranks_) rank.pressed = rank.process > 0;
     send_to_all(asked_before ? SIGKILL : SIGTERM);
-    enter(asked_before ? Stage::kKilled : Stage::kTerminated, kPatience);
+    enter(asked_before ? Stage::kKilled : Stage::kTerminated);
   }
 
-  void enter(Stage stage, std::chrono::milliseconds patience) {
+  void enter(Stage stage) {
     stage_ = stage;
-    next_stage_ = Clock::now() + patience;
+    next_stage_ = Clock::now() + kPatience;
   }
 
   const LaunchOptions& options_;

@@ -21,9 +21,9 @@ struct RanksEnd {
 
 // Forks the ranks, one or more, and watches them. All processes are gone when it returns or throws. When one
 // fails, the others have two seconds to notice and leave; then they get SIGTERM, two seconds later SIGKILL.
-// Those that are stopped (SIGSTOP) cannot leave, and get SIGKILL at once. A rank that is found stopped a
-// deadline after another has succeeded is a failure too: nobody else would miss it. Throws UserError when the
-// system refuses processes or memory.
+// Those that are stopped (SIGSTOP) cannot leave, and get SIGKILL at once; one that stays so for the deadline
+// and two seconds, while nobody misses it, is a failure itself. Throws UserError when the system
+// refuses processes or memory.
 RanksEnd watch_process_ranks(const LaunchOptions& options, const RankBody& body);
 
 // The same, for who cares only that they succeed: see run_local_ranks.

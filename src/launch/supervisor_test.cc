@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <iostream>
 #include <map>
 #include <regex>
@@ -107,9 +108,10 @@ TEST_F(Supervisor, AUserErrorOfAllRanksIsSaidOnce) {
 
 TEST_F(Supervisor, UserErrorsThatDifferNameTheRank) {
   const Ended ended = run_processes(2, [&](World& world, int) {
-    if (world.rank() == 0) wait_until([&] { return notes_->arrived > 0; });
+    notes_->process[static_cast<std::size_t>(world.rank())] = getpid();
     notes_->arrived++;
-    if (world.rank() == 0) sleep_ms(50);
+    wait_for(notes_, 2);
+    if (world.rank() == 0) wait_until([&] { return is_gone(notes_->process[1]); });
     throw_user_error("mistake {}", world.rank());
   });
   EXPECT_EQ(ended.status, 2);
@@ -139,12 +141,11 @@ TEST_F(Supervisor, AnyOtherExceptionIsUnexpected) {
 
 TEST_F(Supervisor, TheCauseIsNotARankThatLostAnother) {
   const Ended ended = run_processes(3, [&](World& world, int) {
-    if (world.rank() != 1) {
-      notes_->arrived++;
-      throw CommError("rank 1 is gone");
-    }
-    wait_for(notes_, 2);
-    sleep_ms(300);
+    notes_->process[static_cast<std::size_t>(world.rank())] = getpid();
+    notes_->arrived++;
+    if (world.rank() != 1) throw CommError("rank 1 is gone");
+    wait_for(notes_, 3);
+    wait_until([&] { return is_gone(notes_->process[0]) && is_gone(notes_->process[2]); });
     throw_run_error("the loss is not finite");
   });
   EXPECT_EQ(ended.status, 1);
@@ -153,9 +154,11 @@ TEST_F(Supervisor, TheCauseIsNotARankThatLostAnother) {
 
 TEST_F(Supervisor, TheFirstOfSeveralFailuresCounts) {
   const Ended ended = run_processes(3, [&](World& world, int) {
-    wait_until([&] { return notes_->arrived == 2 - world.rank(); });
-    if (world.rank() < 2) sleep_ms(50);
+    const auto rank = static_cast<std::size_t>(world.rank());
+    notes_->process[rank] = getpid();
     notes_->arrived++;
+    wait_for(notes_, 3);
+    if (rank < 2) wait_until([&] { return is_gone(notes_->process[rank + 1]); });
     throw_run_error("failure {}", world.rank());
   });
   EXPECT_EQ(ended.output, "meshtrain: rank 2: failure 2\n");
@@ -220,24 +223,6 @@ TEST_F(Supervisor, RanksThatIgnoreEverythingAreKilled) {
   EXPECT_EQ(ended.status, 1);
   EXPECT_EQ(ended.output, "meshtrain: rank 1: failed\n");
   for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_gone(notes_->process[rank]));
-}
-
-// Its work is done as far as others can see: no operation misses it.
-TEST_F(Supervisor, ARankThatIsStoppedAtItsEndIsNamed) {
-  const LaunchOptions options = {.ranks = 3, .world = {.deadline = std::chrono::milliseconds(300)}};
-  const Ended ended = run_processes(options, [&](World& world, int) {
-    everyone(world)->barrier();
-    if (world.rank() != 1) return;
-    notes_->process[1] = getpid();
-    raise(SIGSTOP);
-  });
-  EXPECT_EQ(ended.status, 1);
-  EXPECT_EQ(ended.output, "meshtrain: rank 1 (process " + std::to_string(notes_->process[1]) +
-                              ") is stopped, and other ranks have ended\n");
-  EXPECT_TRUE(is_gone(notes_->process[1]));
-
-  // One that works on alone for longer than the deadline is not.
-  EXPECT_EQ(run_processes(options, [](World& world, int) { sleep_ms(world.rank() == 1 ? 800 : 0); }).status, 0);
 }
 
 TEST_F(Supervisor, RanksDieWithIt) {
@@ -405,12 +390,14 @@ TEST_F(Supervisor, AReaderThatWentAwayIsNoFailure) {
 
 TEST_F(Supervisor, RanksAreForkedFromOneThreadOnly) {
   ForkedProgram program([] {
-    std::thread other([] { sleep_ms(200); });
+    std::promise<void> refused;
+    std::thread other([&] { refused.get_future().wait(); });
     try {
       run_local_ranks({.ranks = 2}, [](World&, int) {});
     } catch (const std::logic_error& error) {
       std::fprintf(stderr, "%s\n", error.what());
     }
+    refused.set_value();
     other.join();
   });
   EXPECT_EQ(program.finish(), 0);

@@ -13,6 +13,7 @@
 #include "comm/engines.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
+#include "telemetry/units.h"
 #include "train/assembly.h"
 #include "train/checkpoint_rhythm.h"
 #include "train/checkpointing.h"
@@ -32,17 +33,6 @@ std::int64_t bytes_of_parameter(const Config& config) {
   return values_of_parameter(config) * size_of(DType::kF32);
 }
 
-// "12.3 s", "45.6 min", "78.9 h".
-std::string duration(double seconds) {
-  if (seconds < 120.0) return fmt::format("{:.3g} s", seconds);
-  if (seconds < 7200.0) return fmt::format("{:.1f} min", seconds / 60.0);
-  return fmt::format("{:.1f} h", seconds / 3600.0);
-}
-
-std::string gigabytes(double bytes) {
-  return fmt::format("{:.3f} GB", bytes * 1e-9);
-}
-
 std::string row(std::string_view name, const std::string& value, const std::string& note) {
   return fmt::format("{:<24} {:>12}{}{}\n", name, value, note.empty() ? "" : "   ", note);
 }
@@ -51,8 +41,9 @@ std::string assumption(const std::string& what, const Assumed& assumed) {
   return assumed.source.empty() ? "" : fmt::format("  {}: {}\n", what, assumed.source);
 }
 
-std::string rate(const Assumed& assumed) {
-  return fmt::format("{:.3g} GB/s", assumed.value * 1e-9);
+// Above all of it the formula says no more than that.
+std::string percent(double waste) {
+  return waste < 1.0 ? fmt::format("{:.3g} %", 100.0 * waste) : "over 100 %";
 }
 
 double lag(const CheckpointPlan& plan) {
@@ -71,10 +62,26 @@ std::string configured(const CheckpointPlan& plan, const Config& config) {
           ? steps_in(auto_interval(config, {.stall = plan.stall_seconds, .writing = plan.write_seconds}), step)
           : every;
   const double interval = static_cast<double>(steps) * step;
-  return row(fmt::format("checkpoint.every = {}", is_auto ? "\"auto\"" : std::to_string(every)),
-             duration(interval),
-             fmt::format("{} steps: wastes {:.3g} %, a failure loses {}", steps,
-                         100.0 * waste_of_steps(plan, steps), duration(lost_by_failure(interval, lag(plan)))));
+  std::string text = row(
+      fmt::format("checkpoint.every = {}", is_auto ? "\"auto\"" : std::to_string(every)),
+      format_duration(interval),
+      fmt::format("{}: wastes {}, a failure loses {}", format_count(steps, "step"),
+                  percent(waste_of_steps(plan, steps)), format_duration(lost_by_failure(interval, lag(plan)))));
+  const double believed = seconds_between_failures(config);
+  if (is_auto && believed != plan.assumed.seconds_between_failures.value) {
+    text +=
+        fmt::format("  a run goes by checkpoint.mtbf_hours{}: a failure every {}\n",
+                    config.checkpoint.mtbf_hours > 0.0 ? "" : ", which is not set", format_duration(believed));
+  }
+  return text;
+}
+
+// What sets the interval.
+std::string reason(const CheckpointPlan& plan) {
+  const double young = young_interval(plan.stall_seconds, plan.assumed.seconds_between_failures.value);
+  if (plan.interval_seconds <= young) return "which wastes least (Young 1974)";
+  if (plan.interval_seconds > plan.assumed.step_seconds.value) return "as fast as they are written";
+  return fmt::format("which takes longer than Young's {}", format_duration(young));
 }
 
 }  // namespace
@@ -108,6 +115,7 @@ CheckpointPlan plan_checkpoints(const Config& config, const CheckpointAssumption
   const double apart = assumed.seconds_between_failures.value;
   plan.interval_seconds = young_interval(plan.stall_seconds, apart);
   if (config.checkpoint.async) plan.interval_seconds = std::max(plan.interval_seconds, plan.write_seconds);
+  plan.interval_seconds = std::max(plan.interval_seconds, assumed.step_seconds.value);
   plan.interval_steps = steps_in(plan.interval_seconds, assumed.step_seconds.value);
   plan.waste = waste_of_interval(plan.interval_seconds, plan.stall_seconds, lag(plan), apart);
   plan.lost_seconds = lost_by_failure(plan.interval_seconds, lag(plan));
@@ -151,28 +159,29 @@ std::string to_text(const CheckpointPlan& plan, const Config& config) {
   const MeshConfig& mesh = config.mesh;
   std::string text = "checkpoints\n";
   text +=
-      row("size", gigabytes(static_cast<double>(plan.size.all)),
+      row("size", format_bytes(plan.size.all),
           fmt::format("{} fp32 values of a parameter; headers are a little more", values_of_parameter(config)));
   if (mesh.dp * mesh.tp * mesh.pp > 1) {
-    text += row("most of a rank", gigabytes(static_cast<double>(plan.size.of_rank)),
+    text += row("most of a rank", format_bytes(plan.size.of_rank),
                 mesh.pp > 1 ? fmt::format("a rank of stage {}", plan.size.stage) : "");
   }
   if (config.checkpoint.keep > 0) {
-    text += row("on disk", gigabytes(static_cast<double>((config.checkpoint.keep + 1) * plan.size.all)),
+    text += row("on disk", format_bytes((config.checkpoint.keep + 1) * plan.size.all),
                 fmt::format("checkpoint.keep = {}, and the one being written", config.checkpoint.keep));
   }
-  text += row("written in", duration(plan.write_seconds), rate(assumed.write_bytes_per_second));
-  text +=
-      row("training stands still", duration(plan.stall_seconds),
-          config.checkpoint.async ? fmt::format("while it is copied at {}", rate(assumed.copy_bytes_per_second))
-                                  : "all the time: checkpoint.async = false");
-  text += row("a failure every", duration(assumed.seconds_between_failures.value), "");
-  const bool is_young = plan.interval_seconds > plan.write_seconds || !config.checkpoint.async;
-  text += row("save every", duration(plan.interval_seconds),
-              fmt::format("{} steps of {}, {}", plan.interval_steps, duration(assumed.step_seconds.value),
-                          is_young ? "which wastes least (Young 1974)" : "as fast as they are written"));
-  text += row("waste", fmt::format("{:.3g} %", 100.0 * plan.waste), "of all time: saves, and work done again");
-  text += row("a failure loses", duration(plan.lost_seconds), "of work, on average; restarting comes on top");
+  text += row("written in", format_duration(plan.write_seconds),
+              "at " + format_rate(assumed.write_bytes_per_second.value));
+  text += row("training stands still", format_duration(plan.stall_seconds),
+              config.checkpoint.async
+                  ? fmt::format("while it is copied at {}", format_rate(assumed.copy_bytes_per_second.value))
+                  : "all the time: checkpoint.async = false");
+  text += row("a failure every", format_duration(assumed.seconds_between_failures.value), "");
+  text += row("save every", format_duration(plan.interval_seconds),
+              fmt::format("{} of {}, {}", format_count(plan.interval_steps, "step"),
+                          format_duration(assumed.step_seconds.value), reason(plan)));
+  text += row("waste", percent(plan.waste), "of all time: saves, and work done again");
+  text += row("a failure loses", format_duration(plan.lost_seconds),
+              "of work, on average; restarting comes on top");
   text += configured(plan, config);
   text += "assumed\n";
   text += assumption("writing", assumed.write_bytes_per_second);
@@ -180,7 +189,9 @@ std::string to_text(const CheckpointPlan& plan, const Config& config) {
   text += assumption("failures", assumed.seconds_between_failures);
   text += assumption("a step", assumed.step_seconds);
   constexpr double kSmall = 0.05;
-  if (plan.stall_seconds > kSmall * assumed.seconds_between_failures.value) {
+  if (plan.waste >= 1.0) {
+    text += "Failures come too often for steps and saves that take so long: such a run gets nowhere.\n";
+  } else if (plan.stall_seconds > kSmall * assumed.seconds_between_failures.value) {
     text += fmt::format(
         "A save takes {:.2g} of the time between failures: the formula, which is for small parts, is rough "
         "here.\n",

@@ -37,7 +37,8 @@ struct CheckpointPlan {
   CheckpointAssumptions assumed;
   double write_seconds = 0.0;  // from the beginning of a save until it is committed
   double stall_seconds = 0.0;  // that it holds training: all of it, or with checkpoint.async the copy
-  // Young's; with checkpoint.async not less than write_seconds, since one is written at a time.
+  // Young's, but not less than a step, nor with checkpoint.async than write_seconds, since one is written at a
+  // time.
   double interval_seconds = 0.0;
   std::int64_t interval_steps = 0;
   double waste = 0.0;         // of all time: saves, and work done again after failures

@@ -122,14 +122,41 @@ TEST(CheckpointPlan, TextAndJsonSayWhatWasAssumed) {
   EXPECT_EQ(json["configured"]["waste"], waste_of_steps(plan, 100));
   const std::string text = to_text(plan, config);
   for (const char* part : {"writing: given", "copying: given", "failures: given", "a step: given",
-                           "checkpoint.every = 100", "0.001 GB/s"}) {
+                           "checkpoint.every = 100", "at 0.001 GB/s"}) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   }
   EXPECT_EQ(text.find("rough"), std::string::npos) << text;
-  CheckpointAssumptions often = assumptions(1e6, 1.0, 0.5);
-  Config waits = config;
-  waits.checkpoint.async = false;
-  EXPECT_NE(to_text(plan_checkpoints(waits, often), waits).find("rough"), std::string::npos);
+}
+
+TEST(CheckpointPlan, TextSaysWhereTheFormulaEnds) {
+  const Config config = config_with({"checkpoint.every=auto"});
+  const auto write = static_cast<double>(checkpoint_size(config).all) / 1e6;  // seconds, at 1 MB/s
+  const auto text = [&](double apart) {
+    return to_text(plan_checkpoints(config, assumptions(1e6, apart, 0.01)), config);
+  };
+  EXPECT_NE(text(10.0 * write).find("A save takes 0.1 of the time between failures"), std::string::npos);
+  const std::string often = text(write);
+  EXPECT_NE(often.find("gets nowhere"), std::string::npos) << often;
+  EXPECT_NE(often.find("over 100 %"), std::string::npos) << often;
+  // A run knows nothing of what plan was told.
+  EXPECT_NE(often.find("a run goes by checkpoint.mtbf_hours, which is not set: a failure every 50000 h"),
+            std::string::npos)
+      << often;
+  EXPECT_EQ(text(50'000.0 * 3600.0).find("a run goes by"), std::string::npos);
+}
+
+// A save can come no sooner than the end of a step.
+TEST(CheckpointPlan, AStepIsTheLeastInterval) {
+  const Config config = config_with({});
+  const auto bytes = static_cast<double>(checkpoint_size(config).all);
+  // Young: sqrt(2 · 0.5 s · 400 s) = 20 s, of which 5 % is lost; saves after each 50 s lose 0.5/50 + 25/400.
+  const CheckpointPlan plan = plan_checkpoints(config, assumptions(bytes / 0.5, 400.0, 50.0));
+  EXPECT_DOUBLE_EQ(plan.interval_seconds, 50.0);
+  EXPECT_EQ(plan.interval_steps, 1);
+  EXPECT_DOUBLE_EQ(plan.lost_seconds, 25.0);
+  EXPECT_DOUBLE_EQ(plan.waste, 0.0725);
+  const std::string text = to_text(plan, config);
+  EXPECT_NE(text.find("1 step of 50 s, which takes longer than Young's 20 s"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -54,20 +54,25 @@ std::string layer_table(const std::vector<LayerProfile>& layers) {
   return text;
 }
 
-// GB are 1e9 bytes, as the field's papers count them.
-std::string gigabytes(std::int64_t bytes) {
-  return fmt::format("{:.3f} GB", static_cast<double>(bytes) * 1e-9);
+// As the field's papers count bytes: GB are 1e9. Small models are told in MB, all of a table in one unit.
+std::string decimal_bytes(std::int64_t bytes, bool small) {
+  return fmt::format("{:.3f} {}", static_cast<double>(bytes) * (small ? 1e-6 : 1e-9), small ? "MB" : "GB");
 }
 
 std::string zero_table(const std::vector<ZeroPlan>& zero_stages, std::int64_t chosen) {
   std::string text =
       fmt::format("{:<8} {:>16} {:>16} {:>16}\n", "zero", "states a rank", "memory a rank", "sent a step");
   std::string narrow;
+  constexpr std::int64_t kSmall = 1'000'000'000;
+  const bool small = std::all_of(zero_stages.begin(), zero_stages.end(), [](const ZeroPlan& plan) {
+    return plan.memory < kSmall && plan.sent < kSmall;
+  });
+  const auto shown = [small](std::int64_t bytes) { return decimal_bytes(bytes, small); };
   for (const ZeroPlan& plan : zero_stages) {
     text += fmt::format("{:<8} {:>16} {:>16} {:>16}\n",
-                        fmt::format("{}{}", plan.zero, plan.zero == chosen ? " *" : ""), gigabytes(plan.states),
-                        gigabytes(plan.memory), gigabytes(plan.sent));
-    narrow += fmt::format("{}{}", narrow.empty() ? "" : ", ", gigabytes(plan.states_16_bit_gradients));
+                        fmt::format("{}{}", plan.zero, plan.zero == chosen ? " *" : ""), shown(plan.states),
+                        shown(plan.memory), shown(plan.sent));
+    narrow += fmt::format("{}{}", narrow.empty() ? "" : ", ", shown(plan.states_16_bit_gradients));
   }
   text += "States are parameters, gradients, masters and optimizer state; * is what the config asks for.\n";
   if (zero_stages.front().states_16_bit_gradients != zero_stages.front().states) {

@@ -20,6 +20,11 @@ std::string scaled(double value, double base, const std::array<std::string_view,
   return unit == 0 ? fmt::format("{:.0f} {}", value, units[0]) : fmt::format("{:.2f} {}", value, units[unit]);
 }
 
+// Three digits, and no exponent where a number is large.
+std::string significant(double value) {
+  return value < 100.0 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
+}
+
 }  // namespace
 
 std::string format_bytes(std::int64_t bytes) {
@@ -43,6 +48,22 @@ std::string format_seconds(double seconds) {
   if (whole >= 3600) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
   if (whole >= 60) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
   return fmt::format("{}s", whole);
+}
+
+std::string format_duration(double seconds) {
+  if (seconds < 1.0) return significant(seconds * 1e3) + " ms";
+  if (seconds < 120.0) return significant(seconds) + " s";
+  if (seconds < 7200.0) return fmt::format("{:.1f} min", seconds / 60.0);
+  const double hours = seconds / 3600.0;
+  return fmt::format("{:.{}f} h", hours, hours < 1000.0 ? 1 : 0);
+}
+
+std::string format_rate(double bytes_per_second) {
+  return significant(bytes_per_second * 1e-9) + " GB/s";
+}
+
+std::string format_count(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 nlohmann::json memory_to_json(const MemoryUse& use) {

@@ -8,6 +8,7 @@
 #include "base/median.h"
 #include "base/stopwatch.h"
 #include "checkpoint/interval.h"
+#include "telemetry/units.h"
 #include "train/mesh.h"
 
 namespace meshtrain {
@@ -81,11 +82,11 @@ CheckpointRhythm::Choice CheckpointRhythm::choose(std::int64_t step, const SaveT
   if (told_ == 0 || !near(best, told_)) {
     told_ = best;
     choice.message = fmt::format(
-        "checkpoint.every = \"auto\": every {} steps, about {:.3g} s, as a save holds training for {:.3g} s "
-        "and "
-        "a failure is taken to come every {:.3g} hours",
-        best, static_cast<double>(best) * step_seconds, usual.stall,
-        seconds_between_failures(config_) / 3600.0);
+        "checkpoint.every = \"auto\": every {}, about {}, as a save holds training for {} and a failure is "
+        "taken to come every {}{}",
+        format_count(best, "step"), format_duration(static_cast<double>(best) * step_seconds),
+        format_duration(usual.stall), format_duration(seconds_between_failures(config_)),
+        config_.checkpoint.mtbf_hours > 0.0 ? "" : " (checkpoint.mtbf_hours is not set)");
   }
   return choice;
 }

@@ -78,9 +78,10 @@ TEST(CheckpointRhythm, AutoComesToYoungsInterval) {
   EXPECT_EQ(saves(config, 0.5, {.stall = 2.0}, 0, 1000, *world, &told),
             (std::vector<std::int64_t>{10, 50, 210, 450, 690, 930}));
   ASSERT_EQ(told.size(), 1U);  // once
-  for (const char* part : {"\"auto\"", "every 240 steps", "120 s", "2 s", "1 hours"}) {
+  for (const char* part : {"\"auto\"", "every 240 steps", "about 2.0 min", "for 2 s", "every 60.0 min"}) {
     EXPECT_NE(told[0].find(part), std::string::npos) << told[0];
   }
+  EXPECT_EQ(told[0].find("mtbf_hours"), std::string::npos) << told[0];
   // A run that goes on finds the same.
   EXPECT_EQ(saves(config, 0.5, {.stall = 2.0}, 100, 800, *world),
             (std::vector<std::int64_t>{110, 150, 310, 550, 790}));
@@ -108,6 +109,17 @@ TEST(CheckpointRhythm, OneSlowSaveDoesNotDecide) {
   }
   EXPECT_EQ(messages, 1);
   EXPECT_EQ(between, 240);
+}
+
+TEST(CheckpointRhythm, AGuessIsCalledOneAndOneIsNoPlural) {
+  const auto world = make_single_world();
+  std::vector<std::string> told;
+  saves(config_with(CheckpointConfig::kAuto, 1), 4000.0, {.stall = 0.5}, 0, 20, *world, &told);
+  ASSERT_EQ(told.size(), 1U);
+  for (const char* part :
+       {"every 1 step,", "about 66.7 min", "for 500 ms", "every 50000 h", "mtbf_hours is not set"}) {
+    EXPECT_NE(told[0].find(part), std::string::npos) << told[0];
+  }
 }
 
 // Their clocks differ; rank 0's counts.

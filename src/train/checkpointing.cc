@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json_reason.h"
+#include "base/strict_json.h"
 #include "ops/elementwise.h"
 #include "train/model_source.h"
 
@@ -128,9 +129,16 @@ auto read_state(const Checkpoint& checkpoint, const Read& read) {
 
 SavedState state_of(const Checkpoint& checkpoint) {
   return read_state(checkpoint, [&](const nlohmann::json& json) {
+    const auto count = [&](const char* key, const nlohmann::json& value) {
+      const std::optional<std::int64_t> number = size_from(value);
+      // Steps and samples to come are counted on from it.
+      if (number && *number < std::int64_t{1} << 60U) return *number;
+      throw_user_error("{} is damaged: \"{}\" in its manifest is no possible number.", checkpoint.path(), key);
+    };
     SavedState state;
-    state.position = {
-        .step = checkpoint.step(), .updates = json.at("updates"), .position = json.at("position")};
+    state.position = {.step = count("step", checkpoint.step()),
+                      .updates = count("updates", json.at("updates")),
+                      .position = count("position", json.at("position"))};
     if (json.contains("bad_steps")) {
       state.position.bad_steps = bad_steps_from_json(json.at("bad_steps"), checkpoint.path());
     }
@@ -215,8 +223,10 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
   const SavedState state = state_of(checkpoint);
   const bool has_optimizer = !state.optimizer.empty();
   if (has_optimizer && state.optimizer != assembly.optimizer->name()) {
-    throw_user_error("{} holds the state of optimizer {}, and optimizer.name is \"{}\"; set it back to go on",
-                     checkpoint.path(), state.optimizer, assembly.optimizer->name());
+    throw_user_error(
+        "{} holds the state of optimizer {}, and optimizer.name is \"{}\"; set it back to go on, or begin "
+        "a new run with these weights: model.from = \"{}\"",
+        checkpoint.path(), state.optimizer, assembly.optimizer->name(), checkpoint.path());
   }
   check_tensors(assembly, checkpoint, has_optimizer);
   assembly.settle();  // nothing reads what is about to change

@@ -74,7 +74,11 @@ inline std::string checked_choice(const toml::node& node, const std::vector<std:
   const auto* text = node.as_string();
   if (text == nullptr) return mismatch(expected, node);
   if (std::find(names.begin(), names.end(), text->get()) != names.end()) return "";
-  return fmt::format("{}; the nearest is {}", mismatch(expected, node), quoted(nearest(text->get(), names)));
+  const std::string best = nearest(text->get(), names);
+  // Of what is nothing like any of them, all being listed, none is pointed at.
+  const bool alike =
+      best.starts_with(text->get()) || 2 * edit_distance(text->get(), best) <= text->get().size();
+  return mismatch(expected, node) + (alike ? fmt::format("; the nearest is {}", quoted(best)) : "");
 }
 
 inline std::string choice_type(const std::vector<std::string>& names) {

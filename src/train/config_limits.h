@@ -18,7 +18,8 @@ inline void require_between(std::string_view key, std::int64_t value, std::int64
 // Of what a float holds.
 inline void require_finite_from(std::string_view key, double value, double least) {
   if (!(value >= least) || !std::isfinite(static_cast<float>(value))) {
-    throw_user_error("{} = {} is not possible: it must be a finite number, {} or above.", key, value, least);
+    throw_user_error("{} = {} is not possible: it must be a finite fp32 number, {} or above.", key, value,
+                     least);
   }
 }
 

@@ -14,6 +14,7 @@ namespace meshtrain {
 namespace {
 
 constexpr std::int64_t kMostSteps = 1'000'000'000'000;
+constexpr double kMostHours = 1e12;
 
 void require_below_one(std::string_view key, double value) {
   if (!(value >= 0.0 && value < 1.0)) {
@@ -118,7 +119,10 @@ void validate_rest(const Config& config) {
   if (config.checkpoint.every != CheckpointConfig::kAuto) {
     require_between("checkpoint.every", config.checkpoint.every, 0, kMostSteps);
   }
-  require_finite_from("checkpoint.mtbf_hours", config.checkpoint.mtbf_hours, 0.0);
+  if (const double hours = config.checkpoint.mtbf_hours; !(hours >= 0.0 && hours <= kMostHours)) {
+    throw_user_error("checkpoint.mtbf_hours = {} is not possible: it must be between 0 and {:g} hours.", hours,
+                     kMostHours);
+  }
   require_between("checkpoint.keep", config.checkpoint.keep, 0, kMostSteps);
   if (config.output.dir.empty()) throw_user_error("output.dir = \"\" names no folder; use \".\" for this one.");
   if (config.checkpoint.dir.empty())

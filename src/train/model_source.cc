@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/huggingface/config.h"
 #include "checkpoint/huggingface/folder.h"
 #include "data/hf_tokenizer.h"
@@ -15,6 +14,7 @@
 #include "train/config_fields.h"
 #include "train/config_value.h"
 #include "train/resume.h"
+#include "train/run_folder.h"
 
 namespace meshtrain {
 namespace {
@@ -59,13 +59,13 @@ bool may_differ(const ModelSpec& spec, std::string_view key) {
 
 ModelDescription describe_model(const std::string& path) {
   if (is_hf_folder(path)) return describe_folder(path);
-  const Config config = config_of(Checkpoint(resolve_checkpoint(path), Verify::kManifest));
+  const Config config = config_of(Checkpoint(find_checkpoint(path), Verify::kManifest));
   return {.spec = config.model, .tokenizer = config.data.tokenizer};
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path) {
   if (is_hf_folder(path)) return std::make_unique<HuggingFaceFolder>(path);
-  return std::make_unique<Checkpoint>(resolve_checkpoint(path), Verify::kSizes);
+  return std::make_unique<Checkpoint>(find_checkpoint(path), Verify::kSizes);
 }
 
 Config config_of_folder(const std::string& folder, const std::vector<std::string>& overrides) {

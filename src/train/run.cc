@@ -126,6 +126,8 @@ class Run {
       } else {
         notice("going on from {} with the evaluation after its last step", from);
       }
+      const std::string other = place_.position > 0 ? other_samples(config_, *source.checkpoint) : "";
+      if (!other.empty()) notice("{}", other);
     }
     return start;
   }
@@ -135,6 +137,7 @@ class Run {
     if (!options_.resume) return {};
     ResumeSource source = newest_whole_checkpoint(config_.checkpoint.dir, control_);
     if (!source.checkpoint && output_) {
+      output_->check_may_start_afresh();
       notice("no checkpoint in {}: starting at step 1", config_.checkpoint.dir);
     }
     return source;

@@ -7,7 +7,10 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/file_writer.h"
+#include "checkpoint/manifest.h"
+#include "train/config.h"
 
 namespace meshtrain {
 namespace {
@@ -29,6 +32,12 @@ std::string set_aside(const fs::path& dir) {
 }
 
 }  // namespace
+
+bool lies_in(const std::string& inner, const std::string& outer) {
+  const auto whole = [](const std::string& path) { return fs::absolute(path + "/").lexically_normal(); };
+  const fs::path way = whole(inner).lexically_relative(whole(outer));
+  return !way.empty() && *way.begin() != "..";
+}
 
 bool holds_run(const std::string& dir) {
   for (const char* name : {"metrics.jsonl", "summary.json", "checkpoints"}) {
@@ -61,6 +70,21 @@ void write_whole_file(const std::string& path, const std::string& text) {
   const std::string temporary = path + ".tmp";
   write_and_sync(temporary, text);
   rename_and_sync(directory, temporary, path);
+}
+
+std::string find_checkpoint(const std::string& path) {
+  const std::string file = (fs::path(path) / "config.toml").string();
+  std::error_code ignored;
+  if (!fs::exists(file, ignored) || fs::exists(fs::path(path) / kManifestName, ignored)) {
+    return resolve_checkpoint(path);
+  }
+  const Config config = load_config(file, {});
+  if (lies_in(config.checkpoint.dir, config.output.dir)) return resolve_checkpoint(path);
+  if (const auto newest = newest_checkpoint(config.checkpoint.dir)) return newest->path;
+  throw_user_error(
+      "{} is a run folder without checkpoints: none are in its checkpoint.dir = \"{}\" (which counts from the "
+      "folder where the run was started, unless it begins with /).",
+      path, config.checkpoint.dir);
 }
 
 }  // namespace meshtrain

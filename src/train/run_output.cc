@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -17,12 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether `inner` lies in the folder `outer`, or is it.
-bool lies_in(const std::string& inner, const std::string& outer) {
-  const auto whole = [](const std::string& path) { return fs::absolute(path + "/").lexically_normal(); };
-  const fs::path way = whole(inner).lexically_relative(whole(outer));
-  return !way.empty() && *way.begin() != "..";
-}
+// Seconds that a run that was killed may take to be gone.
+constexpr double kPatience = 10.0;
 
 }  // namespace
 
@@ -44,6 +43,20 @@ bool RunOutput::has_summary_of(std::int64_t step) const {
   return summary.is_object() && summary.value("steps", nlohmann::json()) == step;
 }
 
+void RunOutput::check_may_start_afresh() const {
+  std::error_code ignored;
+  const std::string& checkpoints = config_.checkpoint.dir;
+  // A run makes its folder of checkpoints before all else.
+  if (!holds_run(config_.output.dir) || fs::is_directory(checkpoints, ignored)) return;
+  if (lies_in(checkpoints, config_.output.dir)) return;
+  throw_user_error(
+      "output.dir = \"{}\" holds a run, but checkpoint.dir = \"{}\" is not there, so that there is nothing to "
+      "go on from (a path that does not begin with / counts from the working folder). Set checkpoint.dir, name "
+      "a "
+      "checkpoint with --resume-from, or leave --resume out to start at step 1.",
+      config_.output.dir, checkpoints);
+}
+
 void RunOutput::open(const RunStart& start, bool own_folder) {
   resumed_ = !start.from.empty();
   first_step_ = start.step;
@@ -52,6 +65,22 @@ void RunOutput::open(const RunStart& start, bool own_folder) {
     keep_folder(start);
   } else {
     make_folder(own_folder);
+  }
+  lock_folders();  // those that were made just now
+}
+
+// The other ranks wait meanwhile.
+void RunOutput::lock_folders() {
+  const std::chrono::duration<double> patience(std::min(kPatience, config_.mesh.deadline / 2.0));
+  for (const auto& [key, folder] :
+       {std::pair("output.dir", config_.output.dir), std::pair("checkpoint.dir", config_.checkpoint.dir)}) {
+    if (std::any_of(locks_.begin(), locks_.end(), [&](const FolderLock& lock) { return lock.is_of(folder); }))
+      continue;
+    if (!locks_.emplace_back(folder, patience).is_taken()) continue;
+    throw_user_error(
+        "{} = \"{}\" is in use: another run trains there. Wait until it has ended, or stop it; or choose "
+        "another {}",
+        key, folder, key);
   }
 }
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/folder_lock.h"
 #include "telemetry/metrics.h"
 #include "telemetry/progress.h"
 #include "train/config.h"
@@ -27,13 +29,18 @@ bool is_of_same_run(const Config& config, const std::string& from);
 
 class RunOutput {
  public:
-  explicit RunOutput(const Config& config) : config_(config) {}
+  // Nobody else trains in the run's folders from here on. Throws UserError where somebody does.
+  explicit RunOutput(const Config& config) : config_(config) { lock_folders(); }
 
   // Whether the evaluation after `step` was recorded by the run that goes on.
   bool has_recorded_evaluation(std::int64_t step) const;
 
   // Whether summary.json tells of a run that ended after `step`.
   bool has_summary_of(std::int64_t step) const;
+
+  // Where a run was to go on and no checkpoint was found: throws UserError when one may just not be seen from
+  // here.
+  void check_may_start_afresh() const;
 
   // Makes or keeps the run folder, and moves what another run left out of the way, unless what it holds is
   // this run's own: `own_folder`. Throws UserError.
@@ -58,12 +65,14 @@ class RunOutput {
   const std::string& checkpoint() const { return checkpoint_; }
 
  private:
+  void lock_folders();
   void keep_folder(const RunStart& start);
   void make_folder(bool own);
   void make_checkpoint_directory() const;
   std::string in_folder(const char* name) const;
 
   const Config& config_;
+  std::list<FolderLock> locks_;
   bool resumed_ = false;
   std::int64_t first_step_ = 0;
   std::string checkpoint_;
