@@ -21,9 +21,9 @@ TEST_F(Ckpt, InspectSaysWhatIsThereAndWhoWroteIt) {
   train("run");
   const std::string checkpoint = "run/checkpoints/step-00000003";
   const Outcome text = succeed({"ckpt", "inspect", "run"});
-  expect_contains(text.out,
-                  {checkpoint + ": step 3, ", " in 2 files", "written by 1 rank: dp=1 zero=0 tp=1 pp=1",
-                   "position: 12", "optimizer: adamw", "embed.tokens.m", "[64,192]", "optimizer.safetensors"});
+  expect_contains(text.out, {checkpoint + ": step 3, ", " in 2 files",
+                             "written by 1 rank: dp=1 zero=0 tp=1 sequence_parallel=true pp=1", "position: 12",
+                             "optimizer: adamw", "embed.tokens.m", "[64,192]", "optimizer.safetensors"});
   const nlohmann::json json = succeed_with_json({"ckpt", "inspect", checkpoint, "--json"});
   EXPECT_EQ(json["checkpoint"], checkpoint);
   EXPECT_EQ(json["step"], 3);
@@ -59,10 +59,12 @@ TEST_F(Ckpt, IsNoConfig) {
 TEST_F(Ckpt, InspectNamesTheMesh) {
   train("run", {"--ranks", "4", "-s", "mesh.tp=2", "-s", "mesh.pp=2", "-s", "mesh.schedule=gpipe"});
   const nlohmann::json mesh = succeed_with_json({"ckpt", "inspect", "run", "--json"})["mesh"];
-  EXPECT_EQ(mesh, nlohmann::json::parse(
-                      R"({"ranks": 4, "dp": 1, "zero": 0, "tp": 2, "pp": 2, "schedule": "gpipe"})"));
+  EXPECT_EQ(
+      mesh,
+      nlohmann::json::parse(
+          R"({"ranks": 4, "dp": 1, "zero": 0, "tp": 2, "sequence_parallel": true, "pp": 2, "schedule": "gpipe", "virtual_stages": 1})"));
   expect_contains(succeed({"ckpt", "inspect", "run"}).out,
-                  {"written by 4 ranks: dp=1 zero=0 tp=2 pp=2 schedule=gpipe"});
+                  {"written by 4 ranks: dp=1 zero=0 tp=2 sequence_parallel=true pp=2 schedule=gpipe"});
 }
 
 TEST_F(Ckpt, DigestDoesNotDependOnTheMesh) {
