@@ -103,7 +103,8 @@ TEST_F(Bench, MistakesAreRefused) {
   expect_refused(matmul({"--repeats", "0"}), {"--repeats"});
   expect_refused(matmul({"--threads", "-1"}), {"--threads"});
   expect_refused(matmul({"--m", "16777216", "--n", "16777216", "--k", "16777216"}), {"memory"});
-  expect_refused({"bench", "train", "--preset", "gpt3"}, {"gpt3", "nearest"});
+  expect_refused({"bench", "train", "--preset", "gpt2-125m"}, {"gpt2-125m", "nearest is \"gpt2-124m\""});
+  expect_refused({"bench", "train", "--preset", "gpt3"}, {"gpt3", "one of", "gpt2-124m"});
   expect_refused({"bench", "train", "--preset", "gpt2-tiny", "--seq", "512"}, {"data.seq_len", "256"});
   expect_refused({"bench", "train", "--preset", "gpt2-tiny", "--batch", "0"}, {"--batch", "from 1 to"});
   expect_refused({"bench", "train", "--preset", "gpt2-tiny", "--seq", "64", "--peak-tflops", "-3"},

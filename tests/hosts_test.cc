@@ -198,19 +198,19 @@ TEST_F(Hosts, GiveTheBitsOfOne) {
 }
 
 TEST_F(Hosts, ACutNetworkIsADeadlineOnBothSides) {
-  const auto process = start_long_run("2.5");
+  const auto process = start_long_run("4");
   EXPECT_TRUE(has_ranks("h1") && has_ranks("h2"));
   shell("ip link set h2 down");
   const auto begin = Clock::now();
   EXPECT_TRUE(process->wait_until([&] { return !has_ranks("h1") && !has_ranks("h2"); }));
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(8));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30));
   // mpirun itself waits for its daemon on h2 until TCP gives up.
   shell("echo 1 > /proc/sys/net/ipv4/tcp_retries2");
   const Outcome outcome = process->finish();
   EXPECT_EQ(outcome.status, 1) << outcome;
   const std::regex expected(
       "meshtrain: step \\d+: [a-z-]+ .*, operation \\d+ of group \"[a-z]+\" \\(ranks 0, 1, 2, 3\\): .*"
-      "ranks? (2|3|2, 3)\\. The deadline of 2.5 s has passed\\. The newest checkpoint is "
+      "ranks? (2|3|2, 3)\\. The deadline of 4 s has passed\\. The newest checkpoint is "
       "run/checkpoints/step-\\d+; to go on from there: meshtrain train run --resume\n");
   EXPECT_TRUE(std::regex_search(outcome.err, expected)) << outcome;
   expect_goes_on_here();
@@ -224,7 +224,7 @@ TEST_F(Hosts, ACutNetworkIsNamedByMpirunThatLooksForIt) {
   shell("ip link set h2 down");
   const auto begin = Clock::now();
   const Outcome outcome = process->finish();
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30));
   EXPECT_NE(outcome.status, 0) << outcome;
   expect_contains(outcome.err, {"lost communication", "on node h2"});
   expect_goes_on_here();
@@ -235,7 +235,7 @@ TEST_F(Hosts, ADeadHostEndsTheRun) {
   shell("kill -KILL $(ip netns pids h2)");
   const auto begin = Clock::now();
   const Outcome outcome = process->finish();
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30));
   EXPECT_NE(outcome.status, 0) << outcome;  // (Open MPI does not always say which host it lost)
   expect_goes_on_here();
 }

@@ -282,6 +282,14 @@ TEST_F(HuggingFace, GeneratesAlikeFromTheFolderAndItsCheckpoint) {
   // The tokenizer lies in the checkpoint, wherever that is moved to.
   fs::rename(path("gpt2.ckpt"), path("moved"));
   EXPECT_EQ(succeed(Arguments{"generate", "moved"} + options).out, text);
+  // A tokenizer that may not be what it was is not used, though it can be read.
+  std::string tokenizer = read("moved/tokenizer/tokenizer.json");
+  tokenizer.at(tokenizer.find(' ')) = '\n';
+  write("moved/tokenizer/tokenizer.json", tokenizer);
+  expect_refused(Arguments{"generate", "moved"} + options, {"moved/tokenizer/tokenizer.json", "hash"});
+  write("a.toml", "[model]\nfrom = \"moved\"\n");
+  expect_refused(Arguments{"train", "a.toml"} + idle_step("damaged"),
+                 {"moved/tokenizer/tokenizer.json", "hash"});
 }
 
 TEST_F(HuggingFace, TrainsFromAFolderAndGoesOnWithoutIt) {

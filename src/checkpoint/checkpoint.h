@@ -48,6 +48,8 @@ class Checkpoint final : public WeightSource {
   // Hashes every byte of part `part` of `parts` about equal ones, so that ranks can share the work. Throws
   // UserError naming the first damaged tensor and its file.
   void verify(int part = 0, int parts = 1) const;
+  // The same of what it carries beside tensors, as a tokenizer.
+  void verify_files() const;
   // What is damaged, all of it.
   std::vector<std::string> damages() const;
 

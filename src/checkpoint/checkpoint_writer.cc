@@ -246,10 +246,15 @@ void CheckpointWriter::count(const CheckpointStats& written) {
 CheckpointStats CheckpointWriter::write_and_prune(const CheckpointContents& contents) const {
   const Stopwatch watch;
   const std::string path = (fs::path(options_.directory) / checkpoint_name(contents.step)).string();
-  write_checkpoint(path, contents, ranks_, options_.hook);
-  const double seconds = watch.seconds();
   std::int64_t bytes = contents.bytes();
-  if (ranks_ != nullptr) bytes = sum_of_ranks(*ranks_, bytes, Traffic::kOther);
+  double seconds = 0.0;
+  try {
+    write_checkpoint(path, contents, ranks_, options_.hook);
+    seconds = watch.seconds();
+    if (ranks_ != nullptr) bytes = sum_of_ranks(*ranks_, bytes, Traffic::kOther);
+  } catch (const CommError& error) {
+    throw CommError(fmt::format("step {}: {}", contents.step, error.what()));
+  }
   if (ranks_ == nullptr || ranks_->rank() == 0) {
     prune_checkpoints(options_.directory, options_.keep, options_.hook);
   }

@@ -49,6 +49,7 @@ TrainedModel open_model(const ModelArguments& arguments) {
   }
   if (!arguments.checkpoint.empty()) checkpoint_dir = arguments.checkpoint;
   auto checkpoint = std::make_unique<Checkpoint>(find_checkpoint(checkpoint_dir), Verify::kReads);
+  checkpoint->verify_files();
   if (!config) config = config_of(*checkpoint, arguments.overrides);
   const Checkpoint* same = checkpoint.get();
   return {.config = std::move(*config), .weights = std::move(checkpoint), .checkpoint = same};

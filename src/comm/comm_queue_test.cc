@@ -88,15 +88,18 @@ TEST(CommQueue, DropsWhatHasNotBegunAtItsEnd) {
   const auto device = make_cpu_device();
   std::atomic<int> ran{0};
   std::promise<void> begun;
+  std::atomic<bool> ends{false};
   {
     CommQueue queue(*device, true);
     queue.submit([&](Stream&) {
       begun.set_value();
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      while (!ends) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
       ++ran;
     });
     queue.submit([&](Stream&) { ++ran; });
     begun.get_future().wait();
+    ends = true;
   }
   EXPECT_EQ(ran, 1);
 }

@@ -92,6 +92,25 @@ TEST(Plan, BytesAParameter) {
   EXPECT_EQ(use[MemoryCategory::kOptimizer], 8 * kParameters);
 }
 
+// Published, with 16-bit gradients: 16 bytes a parameter, 112 GB for 7e9 and 1120 GB for 70e9, of which ZeRO 3
+// over 64 ranks leaves 17.5 GB a rank.
+TEST(Plan, PublishedBytesOfLargeModels) {
+  Config config;
+  config.model = preset("llama-3-70b");
+  config.precision.gradients = DType::kBF16;
+  config.data.seq_len = 64;
+  config.train.micro_batch = 1;
+  config.train.global_batch = 64;
+  config.mesh.dp = 64;
+  const Plan plan = make_plan(config);
+  const auto of_parameter = [&](std::size_t zero) {
+    return static_cast<double>(plan.zero_stages.at(zero).states) / static_cast<double>(plan.parameters);
+  };
+  EXPECT_NEAR(7e9 * of_parameter(0), 112e9, 1e5);
+  EXPECT_NEAR(70e9 * of_parameter(0), 1120e9, 1e6);
+  EXPECT_NEAR(70e9 * of_parameter(3), 17.5e9, 1e5);
+}
+
 // Of what its data-parallel ranks share out, each copies its part: masters, m and v.
 TEST(Plan, AnAsynchronousCheckpointIsCopiedIntoPlannedMemory) {
   Config config;

@@ -21,6 +21,12 @@
 namespace meshtrain {
 namespace {
 
+// "an integer"; "true or false" as it is.
+std::string with_article(const std::string& type) {
+  if (type.starts_with("integer")) return "an " + type;
+  return type.starts_with("number") || type.starts_with("string") ? "a " + type : type;
+}
+
 // Where a value was said: "run.toml, line 3" or "-s model.heads=4".
 using Origin = std::string;
 
@@ -149,7 +155,7 @@ void collect_override(const std::string& text, Assignments& assignments) {
   const ConfigField& field = config_fields()[index];
   std::optional<toml::table> value = override_value(field, text.substr(equals + 1));
   if (!value) {
-    throw_user_error("{}: {} expects {}, found {}.", origin, field.full_name(), field.type,
+    throw_user_error("{}: {} expects {}, found {}.", origin, field.full_name(), with_article(field.type),
                      shown(text.substr(equals + 1)));
   }
   assignments.documents.push_back(std::move(*value));

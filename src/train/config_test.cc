@@ -225,10 +225,11 @@ TEST(Config, BadOverrides) {
   expect_complaint(kMinimal, {"model.heds=4"}, {"-s model.heds=4", "unknown key model.heds", "model.heads"});
   expect_complaint(kMinimal, {"modle.heads=4"}, {"-s modle.heads=4", "unknown section [modle]", "[model]"});
   expect_complaint(kMinimal, {"model.heads=four"},
-                   {"-s model.heads=four", "model.heads expects integer", "four"});
+                   {"-s model.heads=four", "model.heads expects an integer, found four"});
   expect_complaint(kMinimal, {"model.heads=4.0"}, {"expects an integer, found the number 4.0"});
-  expect_complaint(kMinimal, {"model.heads="}, {"-s model.heads=", "expects integer"});
+  expect_complaint(kMinimal, {"model.heads="}, {"-s model.heads=", "expects an integer"});
   expect_complaint(kMinimal, {"optimizer.name=adamx"}, {"-s optimizer.name=adamx", "nearest is \"adam\""});
+  expect_complaint(kMinimal, {"optimizer.lr=fast"}, {"optimizer.lr expects a number, found fast"});
   expect_complaint(kMinimal, {"train.steps=1\ntrain.seed=2"}, {"one line"});
   expect_complaint(kMinimal, {"data.train=\xff"}, {"UTF-8"});
   for (const char* text : {"", "=", "heads=4", "model=4", "heads", "model.heads", ".=", "a=b.c"}) {

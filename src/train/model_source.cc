@@ -59,7 +59,9 @@ bool may_differ(const ModelSpec& spec, std::string_view key) {
 
 ModelDescription describe_model(const std::string& path) {
   if (is_hf_folder(path)) return describe_folder(path);
-  const Config config = config_of(Checkpoint(find_checkpoint(path), Verify::kManifest));
+  const Checkpoint checkpoint(find_checkpoint(path), Verify::kManifest);
+  checkpoint.verify_files();
+  const Config config = config_of(checkpoint);
   return {.spec = config.model, .tokenizer = config.data.tokenizer};
 }
 

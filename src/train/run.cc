@@ -34,6 +34,16 @@
 namespace meshtrain {
 namespace {
 
+// A rank that misses another says at which step.
+template <class Action>
+auto naming_step(std::int64_t step, const Action& action) {
+  try {
+    return action();
+  } catch (const CommError& error) {
+    throw CommError(fmt::format("step {}: {}", step, error.what()));
+  }
+}
+
 // One rank's part of a run. All ranks go through it together; what is written is up to the one that leads.
 class Run {
  public:
@@ -71,8 +81,10 @@ class Run {
       writer_->flush();
       // No rank has succeeded before all are here: one that hangs is missed, and the run is not said to be
       // over.
-      control_.barrier();
-      write_summary();
+      naming_step(place_.step, [&] {
+        control_.barrier();
+        write_summary();
+      });
       if (trace_ != nullptr) trace_->finish(assembly_);
     } catch (const RunError&) {
       finish_saving();
@@ -271,13 +283,15 @@ class Run {
   // One that is interrupted is not recorded and stays owed: a resumed run begins with it.
   void evaluate_and_record() {
     const TraceSpan span = traced("evaluation");
-    const Evaluation evaluation = evaluate(
-        {.sampler = *data_.valid(),
-         .tokenizer = tokenizer_,
-         .sequences = config_.train.micro_batch,
-         .batches = config_.train.eval_batches},
-        [&](const HostBatch& batch) { return eval_step(assembly_, batch); }, options_.stop_requested,
-        evaluation_ranks(assembly_));
+    const Evaluation evaluation = naming_step(place_.step, [&] {
+      return evaluate(
+          {.sampler = *data_.valid(),
+           .tokenizer = tokenizer_,
+           .sequences = config_.train.micro_batch,
+           .batches = config_.train.eval_batches},
+          [&](const HostBatch& batch) { return eval_step(assembly_, batch); }, options_.stop_requested,
+          evaluation_ranks(assembly_));
+    });
     if (evaluation.interrupted) return;
     evaluation_owed_ = false;
     last_evaluation_ = evaluation;

@@ -210,7 +210,7 @@ void FaultRound::strike(const Strike& strike) {
   if (pause && pause->step > kSteps) return;  // earlier strikes have left nothing of it
   const Mesh& mesh = random_.of(meshes_of_four(tp_));
   Mesh with_deadline = mesh;
-  if (strike.fault == Fault::kStopRank) with_deadline.keys.emplace_back("mesh.deadline=2");
+  if (strike.fault == Fault::kStopRank) with_deadline.keys.emplace_back("mesh.deadline=4");
   Training training = start(with_deadline, pause);
   if (pause) {
     ASSERT_TRUE(training.wait_for_pause()) << pause->phase << " of step " << pause->step
@@ -256,7 +256,7 @@ std::string FaultRound::what_is_said(const Strike& strike) const {
     case Fault::kKillRank:
       return victim_ + " was killed by signal 9";
     case Fault::kStopRank:
-      return "did not finish within 2 s";
+      return "did not finish within 4 s";
     case Fault::kFillDisk:
       return "No space left on device";
     default:
