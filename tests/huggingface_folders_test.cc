@@ -93,6 +93,34 @@ TEST_F(HuggingFaceFolders, ACopyOfTheEmbeddingIsComparedBeforeAnythingIsWritten)
 
 // --- Where an export goes ----------------------------------------------------------------------------
 
+TEST_F(HuggingFaceFolders, WhatIsThereIsNotOverwritten) {
+  succeed({"ckpt", "import", data("qwen3").string(), "--out", "a"});
+  expect_refused({"ckpt", "import", data("qwen3").string(), "--out", "a"}, {"--out a", "not empty"});
+  expect_refused({"ckpt", "export", "a", "--out", "a"}, {"--out a", "not empty"});
+  write("file", "x");
+  expect_refused({"ckpt", "export", "a", "--out", "file"}, {"--out file", "is a file"});
+  fs::create_directory(path("empty"));
+  succeed({"ckpt", "export", "a", "--out", "empty/"});
+  EXPECT_TRUE(exists("empty/config.json"));
+  const Outcome overflow = run({"ckpt", "export", "missing", "--out", "b"});
+  EXPECT_EQ(overflow.status, 2) << overflow;
+  EXPECT_FALSE(exists("b.partial"));
+}
+
+TEST_F(HuggingFaceFolders, AWeightThatTheTypeCannotHoldIsAnErrorAndLeavesNothing) {
+  fs::copy(data("gpt2"), path("large"));
+  std::string file = read("large/model.safetensors");
+  const float huge = 1e6F;
+  std::memcpy(file.data() + file.size() - sizeof huge, &huge, sizeof huge);
+  write("large/model.safetensors", file);
+  succeed({"ckpt", "import", "large", "--out", "large.ckpt"});
+  const Outcome outcome = run({"ckpt", "export", "large.ckpt", "--out", "out", "--dtype", "fp16"});
+  EXPECT_EQ(outcome.status, 1) << outcome;
+  expect_contains(outcome.err, {"1e+06", "fp16 cannot hold"});
+  EXPECT_FALSE(exists("out") || exists("out.partial"));
+  succeed({"ckpt", "export", "large.ckpt", "--out", "out", "--dtype", "bf16"});
+}
+
 TEST_F(HuggingFaceFolders, WhatHasTheNameOfAnUnfinishedExportIsKept) {
   succeed({"ckpt", "import", data("gpt2").string(), "--out", "ckpt"});
   fs::create_directory(path("out.partial"));

@@ -33,9 +33,7 @@ std::vector<HfExtraFile> tokenizer_files(const std::string& tokenizer) {
   const TokenizerName named =
       parse_tokenizer_name(tokenizer).value_or(TokenizerName{TokenizerKind::kHuggingFace, tokenizer});
   if (named.kind == TokenizerKind::kBytes) {
-    notice(
-        "exporting without a tokenizer: the library has none of plain bytes; here the folder needs -s "
-        "data.tokenizer=bytes");
+    notice("exporting without a tokenizer: the library has none of plain bytes");
     return {};
   }
   if (named.kind == TokenizerKind::kNone) {

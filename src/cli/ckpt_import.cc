@@ -45,7 +45,7 @@ std::vector<SavedPiece> tensors_of(const HuggingFaceFolder& folder, std::vector<
 Config config_in_checkpoint(const std::string& folder) {
   Config config = config_of_folder(folder, {});
   config.from.clear();
-  config.data.tokenizer = carried_tokenizer(folder);
+  config.data.tokenizer = carried_tokenizer(folder, config.model);
   return config;
 }
 

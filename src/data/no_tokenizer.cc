@@ -8,8 +8,7 @@ namespace {
 [[noreturn]] void throw_no_tokenizer() {
   throw_user_error(
       "data.tokenizer = \"none\": there is text, and no tokenizer for it. Name one with -s data.tokenizer=…, "
-      "or "
-      "use token files. (It is \"none\" for a model folder that has neither a tokenizer.json nor a "
+      "or use token files. (It is \"none\" for a model folder that has neither a tokenizer.json nor a "
       "tokenizer.model.)");
 }
 

@@ -33,8 +33,8 @@ Config config_of_folder(const std::string& folder, const std::vector<std::string
 // A checkpoint that was made of a folder carries the folder's tokenizer in a folder of its own, and names it
 // relative to itself: "tokenizer/tokenizer.json".
 inline constexpr const char* kTokenizerFolder = "tokenizer";
-// That name of the tokenizer that `folder` has, or "none".
-std::string carried_tokenizer(const std::string& folder);
+// That name of the tokenizer that `folder` has; "bytes" or "none" where it has no file of one.
+std::string carried_tokenizer(const std::string& folder, const ModelSpec& spec);
 // The tokenizer of a checkpoint's config where the checkpoint lies now.
 std::string with_carried_tokenizer(const std::string& tokenizer, const Checkpoint& checkpoint);
 
