@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/xxh3.h"
 #include "program.h"
 
 namespace meshtrain {
@@ -21,9 +22,9 @@ TEST_F(Ckpt, InspectSaysWhatIsThereAndWhoWroteIt) {
   train("run");
   const std::string checkpoint = "run/checkpoints/step-00000003";
   const Outcome text = succeed({"ckpt", "inspect", "run"});
-  expect_contains(text.out,
-                  {checkpoint + ": step 3, ", " in 2 files", "written by 1 rank: dp=1 zero=0 tp=1 pp=1",
-                   "position: 12", "optimizer: adamw", "embed.tokens.m", "[64,192]", "optimizer.safetensors"});
+  expect_contains(text.out, {checkpoint + ": step 3, ", " in 2 files",
+                             "written by 1 rank: dp=1 zero=0 tp=1 sequence_parallel=true pp=1", "position: 12",
+                             "optimizer: adamw", "embed.tokens.m", "[64,192]", "optimizer.safetensors"});
   const nlohmann::json json = succeed_with_json({"ckpt", "inspect", checkpoint, "--json"});
   EXPECT_EQ(json["checkpoint"], checkpoint);
   EXPECT_EQ(json["step"], 3);
@@ -59,10 +60,12 @@ TEST_F(Ckpt, IsNoConfig) {
 TEST_F(Ckpt, InspectNamesTheMesh) {
   train("run", {"--ranks", "4", "-s", "mesh.tp=2", "-s", "mesh.pp=2", "-s", "mesh.schedule=gpipe"});
   const nlohmann::json mesh = succeed_with_json({"ckpt", "inspect", "run", "--json"})["mesh"];
-  EXPECT_EQ(mesh, nlohmann::json::parse(
-                      R"({"ranks": 4, "dp": 1, "zero": 0, "tp": 2, "pp": 2, "schedule": "gpipe"})"));
+  EXPECT_EQ(
+      mesh,
+      nlohmann::json::parse(
+          R"({"ranks": 4, "dp": 1, "zero": 0, "tp": 2, "sequence_parallel": true, "pp": 2, "schedule": "gpipe", "virtual_stages": 1})"));
   expect_contains(succeed({"ckpt", "inspect", "run"}).out,
-                  {"written by 4 ranks: dp=1 zero=0 tp=2 pp=2 schedule=gpipe"});
+                  {"written by 4 ranks: dp=1 zero=0 tp=2 sequence_parallel=true pp=2 schedule=gpipe"});
 }
 
 TEST_F(Ckpt, DigestDoesNotDependOnTheMesh) {
@@ -78,6 +81,34 @@ TEST_F(Ckpt, DigestDoesNotDependOnTheMesh) {
   const nlohmann::json json = succeed_with_json({"ckpt", "digest", "one", "--json"});
   expect_contains(digest, {"total " + json["total"].get<std::string>(),
                            "embed.tokens F32 [257, 64] " + json["tensors"]["embed.tokens"].get<std::string>()});
+}
+
+TEST_F(Ckpt, DigestIsWhatTheDocumentSays) {
+  train("run");
+  const std::string text = succeed({"ckpt", "digest", "run"}).out;
+  const std::size_t total = text.find("total ");
+  EXPECT_EQ(text.substr(total), "total " + hash_of(std::string_view(text).substr(0, total)) + "\n");
+  const std::string state = R"({"position":12,"step":3,"updates":3})";
+  expect_contains(text, {"state " + state + " " + hash_of(std::string_view(state)) + "\n"});
+  const nlohmann::json told = succeed_with_json({"ckpt", "digest", "run", "--json"});
+  EXPECT_EQ(told.at("state"), nlohmann::json::parse(state));
+  EXPECT_EQ(text.substr(total), "total " + told.at("total").get<std::string>() + "\n");
+  for (const auto& [name, hash] : told.at("tensors").items()) {
+    expect_contains(text, {"] " + hash.get<std::string>() + "\n", name + " F32 ["});
+  }
+}
+
+TEST_F(Ckpt, VerifyAnswersInJsonWhateverIsDamaged) {
+  train("run");
+  const std::string manifest = "run/checkpoints/step-00000003/manifest.json";
+  std::string text = read(manifest);
+  text[text.find("adamw") + 1] = '\xE9';  // no UTF-8, which JSON is not without
+  write(manifest, text);
+  const Outcome outcome = run({"ckpt", "verify", "run", "--json"});
+  EXPECT_EQ(outcome.status, 1) << outcome;
+  const nlohmann::json answer = nlohmann::json::parse(outcome.out);
+  EXPECT_FALSE(answer.at("whole"));
+  expect_contains(answer.at("damages").at(0).get<std::string>(), {manifest, "damaged", "UTF-8"});
 }
 
 TEST_F(Ckpt, VerifyNamesWhatIsDamaged) {

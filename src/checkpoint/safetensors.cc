@@ -171,6 +171,11 @@ void SafetensorsReader::parse(std::span<const std::byte> bytes) {
   if (bytes.size() < 8) {
     throw_user_error("{} is not a safetensors file, or cut off: it has {} bytes.", name_, bytes.size());
   }
+  constexpr std::string_view kPointer = "version https://git-lfs.";
+  if (std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()).starts_with(kPointer)) {
+    throw_user_error("{} is a pointer of Git LFS, not the file itself: run `git lfs pull` in its folder.",
+                     name_);
+  }
   const std::uint64_t length = read_length(bytes);
   if (length > kMostHeaderBytes || length > bytes.size() - 8) {
     throw_user_error(

@@ -114,6 +114,7 @@ TEST(Safetensors, RefusesDamagedFiles) {
   const std::pair<std::string, std::string_view> bad[] = {
       {"", "has 0 bytes"},
       {"1234567", "has 7 bytes"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "git lfs pull"},
       {std::string("\xff\xff\xff\xff\xff\xff\xff\xff", 8), "header of 18446744073709551615 bytes"},
       {std::string("\x03\0\0\0\0\0\0\0{}", 10), "header of 3 bytes"},
       {file_of("{", 0), "no proper JSON"},

@@ -36,6 +36,10 @@ std::vector<HfExtraFile> tokenizer_files(const std::string& tokenizer) {
     notice("exporting without a tokenizer: the library has none of plain bytes");
     return {};
   }
+  if (named.kind == TokenizerKind::kNone) {
+    notice("exporting without a tokenizer: data.tokenizer is \"none\"");
+    return {};
+  }
   fs::path path = named.path;
   const std::string name = named.kind == TokenizerKind::kSentencePiece ? "tokenizer.model" : "tokenizer.json";
   std::error_code ignored;

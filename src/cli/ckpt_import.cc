@@ -41,11 +41,11 @@ std::vector<SavedPiece> tensors_of(const HuggingFaceFolder& folder, std::vector<
   return result;
 }
 
-// That of a run that would train the model, with a tokenizer that the checkpoint carries.
+// That of a run that would train the model, with the tokenizer that the checkpoint carries.
 Config config_in_checkpoint(const std::string& folder) {
   Config config = config_of_folder(folder, {});
   config.from.clear();
-  if (const std::string carried = carried_tokenizer(folder); !carried.empty()) config.data.tokenizer = carried;
+  config.data.tokenizer = carried_tokenizer(folder, config.model);
   return config;
 }
 
@@ -55,6 +55,7 @@ void run(const Arguments& arguments) {
   }
   check_new_folder(arguments.out);
   const HuggingFaceFolder folder(arguments.folder);
+  folder.check_tied_head();
   if (folder.buffers() > 0) {
     notice("left out {} constants that are no weights, the first {}", folder.buffers(), folder.first_buffer());
   }

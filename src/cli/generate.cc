@@ -66,11 +66,14 @@ void run(const Arguments& arguments) {
                        resolve_threads(config.machine.threads));
   load_weights_of(trained, config.model, model);
 
+  SamplingOptions sampling = arguments.sampling;
+  sampling.vocab = tokenizer->vocab_size();
+
   install_stop_handler();
   std::fwrite(arguments.prompt.data(), 1, arguments.prompt.size(), stdout);
   TextPrinter printer(*tokenizer);
   const std::optional<std::int32_t> end = tokenizer->end_of_document();
-  generate(model, prompt, arguments.tokens, arguments.sampling, [&](std::int32_t token) {
+  generate(model, prompt, arguments.tokens, sampling, [&](std::int32_t token) {
     if (token == end || stop_requested()) return false;
     printer.add(token);
     return true;

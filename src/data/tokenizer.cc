@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "data/byte_tokenizer.h"
 #include "data/hf_tokenizer.h"
+#include "data/no_tokenizer.h"
 #include "data/sentencepiece_tokenizer.h"
 #include "data/tokenizer_name.h"
 
@@ -35,6 +36,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& spec, const std::st
         return load_sentencepiece(name->path, eod);
       case TokenizerKind::kHuggingFace:
         return load_hf_tokenizer(name->path, eod);
+      case TokenizerKind::kNone:
+        return std::make_unique<NoTokenizer>();
       case TokenizerKind::kBytes:
         break;
     }
@@ -45,8 +48,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& spec, const std::st
         eod);
   }
   throw_user_error(
-      "tokenizer \"{}\": not a known tokenizer. Known are \"bytes\", \"sentencepiece:FILE\" and "
-      "\"hf:FILE\" or FILE.json (a Hugging Face tokenizer.json){}.",
+      "tokenizer \"{}\": not a known tokenizer. Known are \"bytes\", \"sentencepiece:FILE\", "
+      "\"hf:FILE\" or FILE.json (a Hugging Face tokenizer.json), and \"none\" for token files{}.",
       spec, spec.ends_with(".model") ? fmt::format("; did you mean \"sentencepiece:{}\"?", spec) : "");
 }
 

@@ -47,7 +47,7 @@ class Tokenizer {
   // Convenience for short texts: a fresh encoder each time.
   std::vector<std::int32_t> encode(std::string_view text) const;
   // end_of_document(), or UserError saying how to name one.
-  std::int32_t require_end_of_document() const;
+  virtual std::int32_t require_end_of_document() const;
 };
 
 // By its name (data/tokenizer_name.h). A SentencePiece model's </s> ends a document; a Hugging Face tokenizer

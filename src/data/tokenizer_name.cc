@@ -14,6 +14,7 @@ constexpr std::string_view kHuggingFace = "hf:";
 
 std::optional<TokenizerName> parse_tokenizer_name(const std::string& name) {
   if (name == "bytes") return TokenizerName{};
+  if (name == "none") return TokenizerName{TokenizerKind::kNone, ""};
   if (name.starts_with(kSentencePiece)) {
     return TokenizerName{TokenizerKind::kSentencePiece, name.substr(kSentencePiece.size())};
   }
@@ -33,6 +34,8 @@ std::string to_string(const TokenizerName& name) {
       return std::string(kSentencePiece) + name.path;
     case TokenizerKind::kHuggingFace:
       return std::string(kHuggingFace) + name.path;
+    case TokenizerKind::kNone:
+      return "none";
     case TokenizerKind::kBytes:
       break;
   }

@@ -1,6 +1,7 @@
 // How a tokenizer is named in a config and on the command line:
 //
 //   bytes                            ids 0-255 are the bytes, 256 ends a document
+//   none                             there are token files, and no text
 //   sentencepiece:FILE               a SentencePiece model
 //   hf:FILE, FILE.json, a folder     a Hugging Face tokenizer.json, or the folder that holds it
 #pragma once
@@ -11,11 +12,11 @@
 
 namespace meshtrain {
 
-enum class TokenizerKind : std::uint8_t { kBytes, kSentencePiece, kHuggingFace };
+enum class TokenizerKind : std::uint8_t { kBytes, kNone, kSentencePiece, kHuggingFace };
 
 struct TokenizerName {
   TokenizerKind kind = TokenizerKind::kBytes;
-  std::string path;  // empty for bytes
+  std::string path;  // empty for bytes and none
 };
 
 // std::nullopt where it names none that is known. A name without "hf:" is a Hugging Face tokenizer's if it ends

@@ -12,6 +12,7 @@ namespace {
 TEST(TokenizerName, IsReadAndWritten) {
   for (const auto& [text, kind, path] : std::vector<std::tuple<std::string, TokenizerKind, std::string>>{
            {"bytes", TokenizerKind::kBytes, ""},
+           {"none", TokenizerKind::kNone, ""},
            {"sentencepiece:a=b.model", TokenizerKind::kSentencePiece, "a=b.model"},
            {"sentencepiece:", TokenizerKind::kSentencePiece, ""},
            {"hf:some/folder", TokenizerKind::kHuggingFace, "some/folder"},

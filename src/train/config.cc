@@ -195,7 +195,10 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   try {
     said.documents.push_back(toml::parse(text, name));
   } catch (const toml::parse_error& error) {
-    throw_user_error("{}, line {}: this is not TOML: {}", name, error.source().begin.line, error.description());
+    const bool of_model = name.ends_with(".json") || name.ends_with(".safetensors");
+    throw_user_error("{}, line {}: this is not TOML: {}{}", name, error.source().begin.line,
+                     error.description(),
+                     of_model ? ". For a Hugging Face model, name the folder that the file is in" : "");
   }
   collect(said.documents[0], name, said);
   for (const std::string& text_of_override : overrides) collect_override(text_of_override, said);

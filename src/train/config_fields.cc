@@ -132,7 +132,8 @@ void add_data_and_train(std::vector<ConfigField>& fields) {
             "required to train"));
   fields.push_back(field("data", "valid", data(&DataConfig::valid), "The same for evaluation.", "none"));
   fields.push_back(field("data", "tokenizer", data(&DataConfig::tokenizer),
-                         "`bytes`, `sentencepiece:FILE`, or the FILE of a Hugging Face tokenizer.json.",
+                         "`bytes`, `sentencepiece:FILE`, the FILE of a Hugging Face tokenizer.json, or `none`: "
+                         "only token files are read.",
                          "`\"bytes\"`; with model.from its tokenizer"));
   fields.push_back(field("data", "seq_len", data(&DataConfig::seq_len),
                          "Tokens in a training sequence; at most model.context."));

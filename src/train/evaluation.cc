@@ -12,12 +12,17 @@
 namespace meshtrain {
 namespace {
 
+constexpr std::int64_t kUnknownBytes = -1;
+
+// kUnknownBytes where an id is none of the tokenizer's: there is none, or the tokens were made with another.
 std::int64_t bytes_of(std::span<const std::int32_t> targets, const Tokenizer& tokenizer) {
   const std::optional<std::int32_t> end = tokenizer.end_of_document();
   std::vector<std::int32_t> text;
   text.reserve(targets.size());
   for (const std::int32_t id : targets) {
-    if (id != ops::kIgnoredTarget && id != end) text.push_back(id);
+    if (id == ops::kIgnoredTarget || id == end) continue;
+    if (id >= tokenizer.vocab_size()) return kUnknownBytes;
+    text.push_back(id);
   }
   return static_cast<std::int64_t>(tokenizer.decode(text).size());
 }
@@ -86,6 +91,7 @@ Evaluation evaluate(const EvaluationData& data, const EvaluateBatch& run, const 
   const auto replicas = static_cast<std::int64_t>(ranks.sources.size());
   const std::int64_t at_once = std::min(ranks.at_once, (batches + replicas - 1) / replicas);
   double loss_sum = 0.0;
+  bool unknown = false;
   Evaluation result;
   result.interrupted = ranks.all == nullptr && stop();
   for (std::int64_t i = 0; i < batches && !result.interrupted; i += replicas * at_once) {
@@ -97,11 +103,13 @@ Evaluation evaluate(const EvaluationData& data, const EvaluateBatch& run, const 
         const Part& part = all[static_cast<std::size_t>(source) * own.size() + turn];
         loss_sum += part.loss_sum;
         result.tokens += part.tokens;
+        unknown = unknown || part.bytes == kUnknownBytes;
         result.bytes += part.bytes;
       }
     }
     for (const Part& part : all) result.interrupted = result.interrupted || part.stop != 0;
   }
+  if (unknown) result.bytes = 0;
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   result.nats_per_token = result.tokens > 0 ? loss_sum / static_cast<double>(result.tokens) : kUnknown;
   result.bits_per_byte =

@@ -146,6 +146,29 @@ TEST(Evaluation, HasTheBitsOfOneRankHoweverMicroBatchesAreDealt) {
   }
 }
 
+// Of one token among many no bytes are known: then none are.
+TEST(Evaluation, WithIdsThatTheTokenizerLacksHasNoBitsPerByte) {
+  const std::unique_ptr<Tokenizer> bytes = make_tokenizer("bytes");
+  const std::unique_ptr<Tokenizer> none = make_tokenizer("none");
+  std::vector<std::int32_t> ids = text(10);
+  const auto evaluated = [&](const Tokenizer& tokenizer) {
+    const MemoryTokens source("text", ids);
+    const BatchSampler sampler(source, {.seq_len = kSeq, .shuffle = false, .vocab = 300});
+    return evaluate(
+        {.sampler = sampler, .tokenizer = tokenizer, .sequences = kSequences},
+        [](const HostBatch& batch) { return std::vector{micro_batch_loss(batch.tokens, batch.targets)}; },
+        [] { return false; });
+  };
+  EXPECT_GT(evaluated(*bytes).bytes, 0);
+  const Evaluation without = evaluated(*none);
+  EXPECT_EQ(without.bytes, 0);
+  EXPECT_TRUE(std::isnan(without.bits_per_byte));
+  EXPECT_EQ(without.nats_per_token, evaluated(*bytes).nats_per_token);
+  ids[30] = 257;
+  EXPECT_EQ(evaluated(*bytes).bytes, 0);
+  EXPECT_TRUE(std::isfinite(evaluated(*bytes).nats_per_token));
+}
+
 // 8 micro-batches in turns of 2 x 1: stopped after the second turn.
 TEST(Evaluation, StopsOnAllRanksTogetherWhenOneWishesTo) {
   for (const Evaluation& of_rank :

@@ -74,7 +74,9 @@ void generate(InferenceModel& model, std::span<const std::int32_t> prompt, std::
       model.clear_cache();
       fresh = text.size() - std::max<std::size_t>(window / 2, 1);
     }
-    const std::vector<float> logits = model.next_logits(std::span(text).subspan(fresh));
+    const std::vector<float> all = model.next_logits(std::span(text).subspan(fresh));
+    const std::size_t vocab = options.vocab == 0 ? all.size() : static_cast<std::size_t>(options.vocab);
+    const std::span logits = std::span(all).first(std::min(vocab, all.size()));
     fresh = text.size();
     const std::int32_t token = sample_token(logits, options, random.uniform(static_cast<std::uint64_t>(i)));
     if (!emit(token)) return;

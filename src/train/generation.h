@@ -15,6 +15,8 @@ struct SamplingOptions {
   std::int64_t top_k = 0;    // sample among the k likeliest; 0: all
   double top_p = 1.0;        // and among the fewest whose probabilities reach p (Holtzman et al. 2020)
   std::uint64_t seed = 1;
+  // Ids from here on are never drawn: a model can have more rows than its tokenizer has tokens. 0: all are.
+  std::int64_t vocab = 0;
 };
 // Throws UserError for values that make no sense.
 void validate(const SamplingOptions& options);

@@ -204,6 +204,18 @@ TEST(Generate, GreedyIsTheArgmaxOfWholePasses) {
   }
 }
 
+TEST(Generate, DrawsNoIdBeyondTheTokenizers) {
+  const auto model = cached_model(llama(), DType::kF32);
+  for (const double temperature : {0.0, 3.0}) {
+    const auto free = generated(*model, {5, 6}, 30, {.temperature = temperature});
+    EXPECT_GE(*std::max_element(free.begin(), free.end()), 9);
+    const auto tokens = generated(*model, {5, 6}, 30, {.temperature = temperature, .vocab = 9});
+    EXPECT_LT(*std::max_element(tokens.begin(), tokens.end()), 9);
+    const auto wide = generated(*model, {5, 6}, 30, {.temperature = temperature, .vocab = 1 << 20});
+    EXPECT_EQ(wide, free);
+  }
+}
+
 TEST(Generate, AWindowOfOneTokenWorks) {
   const auto model = cached_model(llama(), DType::kF32, 1);
   EXPECT_EQ(generated(*model, {1, 2, 3}, 5, {.temperature = 0.0}).size(), 5U);

@@ -8,6 +8,8 @@
 #include "base/mapped_file.h"
 #include "checkpoint/huggingface/config.h"
 #include "checkpoint/huggingface/folder.h"
+#include "data/byte_tokenizer.h"
+#include "data/hf_tokenizer.h"
 #include "data/tokenizer_name.h"
 #include "train/checkpointing.h"
 #include "train/config_fields.h"
@@ -20,20 +22,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The tokenizer of `folder`, where it is called `name`; empty: it has none.
-std::string tokenizer_of_folder(const std::string& folder, const std::string& name) {
+// Not all are of a kind that is read here; those of Llama 2 and Mistral, for one, have a tokenizer.model
+// beside.
+bool is_readable_tokenizer(const std::string& json) {
+  try {
+    (void)load_hf_tokenizer(json, "");
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+// The tokenizer of `folder`, where it is called `name`. Plain bytes have no file: their vocabulary tells them.
+std::string tokenizer_of_folder(const std::string& folder, const std::string& name, std::int64_t vocab) {
   const fs::path path(folder);
   std::error_code ignored;
-  if (fs::exists(path / "tokenizer.json", ignored)) return name + "/tokenizer.json";
-  if (fs::exists(path / "tokenizer.model", ignored))
-    return to_string({TokenizerKind::kSentencePiece, name + "/tokenizer.model"});
-  return "";
+  const bool json = fs::exists(path / "tokenizer.json", ignored);
+  const bool sentencepiece = fs::exists(path / "tokenizer.model", ignored);
+  if (json && (!sentencepiece || is_readable_tokenizer(path / "tokenizer.json")))
+    return name + "/tokenizer.json";
+  if (sentencepiece) return to_string({TokenizerKind::kSentencePiece, name + "/tokenizer.model"});
+  return to_string({vocab == ByteTokenizer().vocab_size() ? TokenizerKind::kBytes : TokenizerKind::kNone, ""});
 }
 
 ModelDescription describe_folder(const std::string& folder) {
   const std::string config = folder + "/config.json";
   const MappedFile file = MappedFile::open(config, "the config of the model folder");
-  return {.spec = spec_of_hf_config(file.text(), config), .tokenizer = tokenizer_of_folder(folder, folder)};
+  const ModelSpec spec = spec_of_hf_config(file.text(), config);
+  return {.spec = spec, .tokenizer = tokenizer_of_folder(folder, folder, spec.vocab)};
 }
 
 bool may_differ(const ModelSpec& spec, std::string_view key) {
@@ -64,8 +80,8 @@ Config config_of_folder(const std::string& folder, const std::vector<std::string
   return parse_config(text, folder, overrides);
 }
 
-std::string carried_tokenizer(const std::string& folder) {
-  return tokenizer_of_folder(folder, kTokenizerFolder);
+std::string carried_tokenizer(const std::string& folder, const ModelSpec& spec) {
+  return tokenizer_of_folder(folder, kTokenizerFolder, spec.vocab);
 }
 
 std::string with_carried_tokenizer(const std::string& tokenizer, const Checkpoint& checkpoint) {

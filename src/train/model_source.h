@@ -17,7 +17,7 @@ namespace meshtrain {
 // What is known before a weight is read.
 struct ModelDescription {
   ModelSpec spec;
-  std::string tokenizer;  // as data.tokenizer; empty: it has none
+  std::string tokenizer;  // as data.tokenizer; "none" of a folder that has none
 };
 
 // Of a Hugging Face folder, a checkpoint, or a run folder (its newest checkpoint). Throws UserError naming it.
@@ -33,8 +33,8 @@ Config config_of_folder(const std::string& folder, const std::vector<std::string
 // A checkpoint that was made of a folder carries the folder's tokenizer in a folder of its own, and names it
 // relative to itself: "tokenizer/tokenizer.json".
 inline constexpr const char* kTokenizerFolder = "tokenizer";
-// That name of the tokenizer that `folder` has; empty: none.
-std::string carried_tokenizer(const std::string& folder);
+// That name of the tokenizer that `folder` has; "bytes" or "none" where it has no file of one.
+std::string carried_tokenizer(const std::string& folder, const ModelSpec& spec);
 // The tokenizer of a checkpoint's config where the checkpoint lies now.
 std::string with_carried_tokenizer(const std::string& tokenizer, const Checkpoint& checkpoint);
 

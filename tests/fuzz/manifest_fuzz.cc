@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "checkpoint/manifest.h"
 
 namespace {
@@ -40,6 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const meshtrain::ManifestPart part = meshtrain::part_from_json(nlohmann::json::parse(text), "fuzz");
     for (const auto& [name, tensor] : part.tensors) read(tensor);
   } catch (const meshtrain::UserError&) {
+  } catch (const meshtrain::StrictJsonError&) {
   } catch (const nlohmann::json::exception&) {
   }
   return 0;

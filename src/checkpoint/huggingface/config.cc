@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json_reason.h"
@@ -58,6 +60,11 @@ constexpr std::array<LlamaFamily, 4> kLlamaFamilies = {{
      .context = 131072},
 }};
 
+struct Rope {
+  std::optional<double> theta;
+  std::optional<RopeScaling> scaling;
+};
+
 RopeScaling read_scaling(const HfFieldReader& rope) {
   const char* key = rope.has("rope_type") || !rope.has("type") ? "rope_type" : "type";
   rope.require_text(key, "default", {"default", "llama3"},
@@ -75,21 +82,49 @@ void require_whole_rotation(const HfFieldReader& fields) {
     fields.refuse("partial_rotary_factor", "only whole heads are rotated here");
 }
 
-// rope_theta stands beside rope_scaling, or inside rope_parameters in newer files.
-void read_rope(const HfFieldReader& fields, const std::string& path, ModelSpec& spec) {
-  spec.rope_theta = fields.number("rope_theta", 10000.0);
-  require_whole_rotation(fields);
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (!fields.has(key)) continue;
-    const HfFieldReader rope(fields.get(key), path, key);
-    spec.rope_theta = rope.number("rope_theta", spec.rope_theta);
-    require_whole_rotation(rope);
-    spec.rope_scaling = read_scaling(rope);
+// What rope_scaling or rope_parameters says, if it is there.
+Rope read_rope_object(const HfFieldReader& fields, const std::string& path, const char* key) {
+  if (!fields.has(key) || fields.get(key).empty()) return {};
+  const Json& object = fields.get(key);
+  const HfFieldReader rope(object, path, key);
+  for (const auto& [inner, value] : object.items()) {
+    if (value.is_object())
+      rope.refuse(inner.c_str(), "rotary positions that differ by layer are not supported");
   }
+  require_whole_rotation(rope);
+  const RopeScaling scaling = read_scaling(rope);
+  // Some versions of the library read the one, some the other.
+  const bool scales = scaling != RopeScaling{};
+  if (scales &&
+      fields.size("original_max_position_embeddings", scaling.original_context) != scaling.original_context) {
+    fields.refuse("original_max_position_embeddings",
+                  fmt::format("{} says {}; remove the wrong one", key, scaling.original_context));
+  }
+  if (!rope.has("rope_theta")) return {std::nullopt, scaling};
+  return {rope.number("rope_theta", 0.0), scaling};
+}
+
+// rope_theta stands beside rope_scaling, or inside rope_parameters in newer files. Where both are there and say
+// different things, versions of the library differ in which of them they believe.
+void read_rope(const HfFieldReader& fields, const std::string& path, ModelSpec& spec) {
+  require_whole_rotation(fields);
+  Rope older = read_rope_object(fields, path, "rope_scaling");
+  const Rope newer = read_rope_object(fields, path, "rope_parameters");
+  if (fields.has("rope_theta")) older.theta = fields.number("rope_theta", 0.0);
+  const bool differ = (older.theta && newer.theta && older.theta != newer.theta) ||
+                      (older.scaling && newer.scaling && older.scaling != newer.scaling);
+  if (differ) {
+    fields.refuse("rope_parameters",
+                  "rope_theta or rope_scaling beside it says something else; remove what is wrong");
+  }
+  spec.rope_theta = newer.theta.value_or(older.theta.value_or(10000.0));
+  spec.rope_scaling = newer.scaling.value_or(older.scaling.value_or(RopeScaling{}));
 }
 
 void refuse_windows(const HfFieldReader& fields, const std::string& model_type, std::int64_t context) {
-  constexpr std::string_view kWhy = "attention within a window is not supported";
+  constexpr std::string_view kWhy =
+      "attention within a window is not supported (for sequences that fit the window, turn it off in this "
+      "file)";
   fields.require_flag("use_sliding_window", false, false, kWhy);
   if (fields.has("layer_types")) {
     const Json& types = fields.get("layer_types");
@@ -98,8 +133,14 @@ void refuse_windows(const HfFieldReader& fields, const std::string& model_type, 
   }
   // Qwen configs name a window that use_sliding_window turns off; Mistral's counts, 4096 unless it says null.
   if (model_type != "mistral") return;
-  if (!fields.says_null("sliding_window") && fields.size("sliding_window", 4096) < context)
-    fields.refuse("sliding_window", kWhy);
+  const std::int64_t window =
+      fields.says_null("sliding_window") ? context : fields.size("sliding_window", 4096);
+  if (window >= context) return;
+  fields.refuse(
+      "sliding_window",
+      fmt::format("it is shorter than max_position_embeddings = {}, and attention within a window is not "
+                  "supported. For sequences of at most {} tokens, set max_position_embeddings to that",
+                  context, window));
 }
 
 ModelSpec read_llama(const HfFieldReader& fields, const std::string& path, const LlamaFamily& family) {
@@ -131,18 +172,28 @@ ModelSpec read_llama(const HfFieldReader& fields, const std::string& path, const
   return spec;
 }
 
+// The library takes either name.
+std::int64_t read_size(const HfFieldReader& fields, const char* key, const char* alias,
+                       std::int64_t otherwise) {
+  const std::int64_t size = fields.size(key, fields.size(alias, otherwise));
+  if (fields.size(alias, size) != size) {
+    fields.refuse(alias, fmt::format("{} = {} means the same; remove the wrong one", key, size));
+  }
+  return size;
+}
+
 ModelSpec read_gpt2(const HfFieldReader& fields) {
   ModelSpec spec{.arch = Architecture::kGpt2};
-  spec.layers = fields.size("n_layer", 12);
-  spec.hidden = fields.size("n_embd", 768);
-  spec.heads = fields.size("n_head", 12);
+  spec.layers = read_size(fields, "n_layer", "num_hidden_layers", 12);
+  spec.hidden = read_size(fields, "n_embd", "hidden_size", 768);
+  spec.heads = read_size(fields, "n_head", "num_attention_heads", 12);
   spec.kv_heads = spec.heads;
   if (spec.hidden % spec.heads != 0)
     fields.refuse("n_head", fmt::format("it does not divide n_embd = {}", spec.hidden));
   spec.head_dim = spec.hidden / spec.heads;
   spec.ffn_hidden = fields.size("n_inner", 4 * spec.hidden);
   spec.vocab = fields.size("vocab_size", 50257);
-  spec.context = fields.size("n_positions", 1024);
+  spec.context = read_size(fields, "n_positions", "max_position_embeddings", 1024);
   spec.tie_embeddings = fields.flag("tie_word_embeddings", true);
   spec.norm_eps = fields.number("layer_norm_epsilon", 1e-5);
   spec.init_std = fields.number("initializer_range", 0.02);
@@ -154,6 +205,40 @@ ModelSpec read_gpt2(const HfFieldReader& fields) {
                       "attention scaled by the layer is not supported");
   fields.require_flag("add_cross_attention", false, false, "cross-attention is not supported");
   return spec;
+}
+
+// Messages of validate() name keys of [model]; this is about a file that has others.
+std::string with_hf_keys(std::string text, Architecture arch) {
+  struct Key {
+    std::string_view ours;
+    std::string_view llama;
+    std::string_view gpt2;
+  };
+  constexpr std::array<Key, 15> kKeys = {{
+      {"model.layers", "num_hidden_layers", "n_layer"},
+      {"model.hidden", "hidden_size", "n_embd"},
+      {"model.heads", "num_attention_heads", "n_head"},
+      {"model.kv_heads", "num_key_value_heads", "n_head"},
+      {"model.head_dim", "head_dim", "n_embd / n_head"},
+      {"model.ffn_hidden", "intermediate_size", "n_inner"},
+      {"model.vocab", "vocab_size", "vocab_size"},
+      {"model.context", "max_position_embeddings", "n_positions"},
+      {"model.norm_eps", "rms_norm_eps", "layer_norm_epsilon"},
+      {"model.init_std", "initializer_range", "initializer_range"},
+      {"model.rope_theta", "rope_theta", ""},
+      {"model.rope_scaling_factor", "the rotary factor", ""},
+      {"model.rope_low_freq_factor", "low_freq_factor", ""},
+      {"model.rope_high_freq_factor", "high_freq_factor", ""},
+      {"model.rope_original_context", "original_max_position_embeddings", ""},
+  }};
+  for (const Key& key : kKeys) {
+    const std::string_view theirs = arch == Architecture::kGpt2 ? key.gpt2 : key.llama;
+    for (std::size_t at = text.find(key.ours); at != std::string::npos; at = text.find(key.ours, at)) {
+      text.replace(at, key.ours.size(), theirs);
+      at += theirs.size();
+    }
+  }
+  return text;
 }
 
 [[noreturn]] void throw_unknown_type(const std::string& path, const std::string& type) {
@@ -171,6 +256,8 @@ ModelSpec read_spec(const HfFieldReader& fields, const std::string& path) {
   fields.require_absent("quantization_config",
                         "quantized weights are not supported; use the folder of the original weights");
   fields.require_flag("is_encoder_decoder", false, false, "only decoders are supported");
+  fields.require_flag("is_causal", true, true, "attention to later tokens is not supported");
+  fields.require_absent("per_layer_config", "layers that differ are not supported");
   const std::string type = fields.text("model_type", "");
   if (type == "gpt2") return read_gpt2(fields);
   for (const LlamaFamily& family : kLlamaFamilies) {
@@ -254,7 +341,7 @@ ModelSpec spec_of_hf_config(std::string_view text, const std::string& path) {
   try {
     validate(spec);
   } catch (const UserError& error) {
-    throw_user_error("{}: {}", path, error.what());
+    throw_user_error("{}: {}", path, with_hf_keys(error.what(), spec.arch));
   }
   return spec;
 }

@@ -65,6 +65,7 @@ double HfFieldReader::number(const char* key, double otherwise) const {
 }
 
 bool HfFieldReader::flag(const char* key, bool otherwise) const {
+  if (says_null(key)) return false;  // as for the library
   if (!has(key)) return otherwise;
   if (!get(key).is_boolean()) refuse(key, "expects true or false");
   return get(key).get<bool>();

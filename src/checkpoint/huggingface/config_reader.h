@@ -9,8 +9,8 @@
 
 namespace meshtrain {
 
-// Null counts as left out unless it is asked for. Throws UserError naming the file, the field and its
-// value. The object and the path must outlive it.
+// Null counts as left out unless it is asked for, and in a flag as false. Throws UserError naming the file, the
+// field and its value. The object and the path must outlive it.
 class HfFieldReader {
  public:
   // `inside`: the field that holds the object, for messages: "rope_scaling".

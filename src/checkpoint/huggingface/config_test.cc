@@ -183,6 +183,46 @@ TEST(HfConfig, NewerFilesSayTheSameInOtherPlaces) {
             spec_of({{"model_type", "llama"}}));
 }
 
+// Versions of the library differ in which of the two they believe.
+TEST(HfConfig, PlacesThatContradictEachOtherAreRefused) {
+  const Json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 4096}};
+  const Json plain = {{"rope_type", "default"}, {"rope_theta", 10000.0}};
+  const auto llama = [](Json more) {
+    more["model_type"] = "llama";
+    return more;
+  };
+  expect_complaint(llama({{"rope_scaling", llama3}, {"rope_parameters", plain}}),
+                   {"rope_parameters", "remove"});
+  expect_complaint(llama({{"rope_scaling", plain}, {"rope_parameters", llama3}}),
+                   {"rope_parameters", "remove"});
+  expect_complaint(llama({{"rope_theta", 5e5}, {"rope_parameters", plain}}), {"rope_parameters", "remove"});
+  expect_complaint(llama({{"rope_scaling", llama3}, {"original_max_position_embeddings", 8192}}),
+                   {"original_max_position_embeddings = 8192", "rope_scaling says 4096"});
+  const ModelSpec scaled = spec_of(llama({{"rope_scaling", llama3}, {"rope_theta", 10000.0}}));
+  EXPECT_EQ(scaled.rope_scaling.factor, 8.0);
+  EXPECT_EQ(
+      spec_of(llama(
+          {{"rope_scaling", llama3}, {"rope_parameters", llama3}, {"original_max_position_embeddings", 4096}})),
+      scaled);
+  EXPECT_EQ(spec_of(llama({{"rope_scaling", Json::object()}, {"rope_parameters", llama3}})), scaled);
+}
+
+TEST(HfConfig, Gpt2HasTwoNamesOfItsSizes) {
+  EXPECT_EQ(spec_of({{"model_type", "gpt2"},
+                     {"num_attention_heads", 16},
+                     {"hidden_size", 1024},
+                     {"num_hidden_layers", 24},
+                     {"max_position_embeddings", 1024}}),
+            preset("gpt2-355m"));
+  EXPECT_EQ(spec_of({{"model_type", "gpt2"}, {"num_attention_heads", 16}, {"n_head", 16}}).heads, 16);
+  expect_complaint({{"model_type", "gpt2"}, {"num_attention_heads", 16}, {"n_head", 12}},
+                   {"num_attention_heads = 16", "n_head = 12"});
+}
+
 TEST(HfConfig, WhatIsNotComputedHereIsRefusedByName) {
   const auto with = [](const char* type, const char* key, const Json& value) {
     return Json{{"model_type", type}, {key, value}};
@@ -203,7 +243,16 @@ TEST(HfConfig, WhatIsNotComputedHereIsRefusedByName) {
   expect_complaint(with("qwen2", "use_sliding_window", true), {"use_sliding_window"});
   expect_complaint(with("qwen3", "layer_types", {"full_attention", "sliding_attention"}), {"layer_types"});
   expect_complaint(with("mistral", "sliding_window", 4096), {"sliding_window", "4096"});
-  expect_complaint({{"model_type", "mistral"}}, {"sliding_window", "window"});
+  expect_complaint({{"model_type", "mistral"}},
+                   {"sliding_window", "window", "max_position_embeddings = 131072"});
+  for (const char* type : {"llama", "gpt2"}) {
+    expect_complaint(with(type, "is_causal", false), {"is_causal", "false"});
+    expect_complaint(with(type, "per_layer_config", {{"0", {{"head_dim", 4}}}}), {"per_layer_config"});
+  }
+  expect_complaint(with("llama", "rope_parameters", {{"full_attention", {{"rope_type", "yarn"}}}}),
+                   {"rope_parameters.full_attention", "differ by layer"});
+  // False for the library.
+  expect_complaint(with("gpt2", "scale_attn_weights", nullptr), {"scale_attn_weights = null"});
   expect_complaint(with("gpt2", "activation_function", "gelu"), {"activation_function", "gelu_new"});
   expect_complaint(with("gpt2", "scale_attn_weights", false), {"scale_attn_weights"});
   expect_complaint(with("gpt2", "scale_attn_by_inverse_layer_idx", true), {"scale_attn_by_inverse_layer_idx"});
@@ -224,7 +273,7 @@ TEST(HfConfig, ValuesThatAreNoneAreRefusedByName) {
   expect_complaint(with("rms_norm_eps", "small"), {"rms_norm_eps"});
   expect_complaint(with("tie_word_embeddings", 1), {"tie_word_embeddings = 1"});
   expect_complaint(with("num_attention_heads", 7), {"num_attention_heads = 7", "4096"});
-  expect_complaint(with("num_key_value_heads", 5), {"kv_heads = 5"});
+  expect_complaint(with("num_key_value_heads", 5), {"num_key_value_heads = 5", "num_attention_heads = 32"});
   expect_complaint(with("head_dim", 5), {"head_dim = 5"});
   expect_complaint(with("rms_norm_eps", 0.0), {"norm_eps = 0"});
   EXPECT_NE(complaint("{").find("not JSON"), std::string::npos);

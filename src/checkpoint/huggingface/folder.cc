@@ -285,6 +285,18 @@ void HuggingFaceFolder::read(const std::string& name, const Shape& whole, std::i
   }
 }
 
+void HuggingFaceFolder::check_tied_head() const {
+  if (head_copy_.entry == nullptr) return;
+  constexpr std::int64_t kPiece = std::int64_t{1} << 22U;
+  const Shape& shape = head_copy_.shape;
+  std::vector<float> values;
+  for (std::int64_t first = 0; first < shape.numel(); first += kPiece) {
+    values.resize(static_cast<std::size_t>(std::min(kPiece, shape.numel() - first)));
+    read("embed.tokens", shape, first, values);
+    let_go();
+  }
+}
+
 void HuggingFaceFolder::let_go() const {
   for (const auto& reader : readers_) reader->let_go();
 }

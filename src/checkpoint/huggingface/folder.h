@@ -51,6 +51,8 @@ class HuggingFaceFolder : public WeightSource {
   void read(const std::string& name, const Shape& whole, std::int64_t first,
             std::span<float> to) const override;
   void let_go() const override;
+  // Reads as much of the weights as a tied model's two copies are: throws UserError when they differ.
+  void check_tied_head() const;
 
   const std::string& config_text() const { return config_text_; }
   // Buffers that are no weights are left out.
