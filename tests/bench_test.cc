@@ -17,13 +17,6 @@ class Bench : public ProgramTest {
                      "3",     "--flush-mb", "0.5",      "--threads", "1"} +
            more;
   }
-
-  void expect_refused(const Arguments& arguments, std::initializer_list<std::string_view> parts) const {
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.status, 2) << testing::PrintToString(arguments) << outcome;
-    expect_contains(outcome.err, parts);
-    EXPECT_EQ(outcome.out, "");
-  }
 };
 
 std::vector<std::vector<std::int64_t>> shapes_of(const nlohmann::json& json) {
@@ -110,7 +103,9 @@ TEST_F(Bench, MistakesAreRefused) {
   expect_refused({"bench", "train", "--preset", "gpt2-tiny", "--seq", "64", "--peak-tflops", "-3"},
                  {"--peak-tflops"});
   expect_refused({"bench", "train", "--steps", "0"}, {"--steps"});
-  expect_refused({"bench", "train", "--preset", "llama-3-70b", "--seq", "64"}, {"memory", "optimizer"});
+  const Outcome large = run({"bench", "train", "--preset", "llama-3-70b", "--seq", "64"});
+  EXPECT_EQ(large.status, 2);
+  expect_contains(large.err, {"memory", "optimizer"});  // a table
 }
 
 TEST_F(Bench, CtrlCPrintsTheBestSoFar) {

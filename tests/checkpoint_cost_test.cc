@@ -111,12 +111,6 @@ TEST_F(CheckpointCost, WhatIsNotGivenIsMeasuredAndSaidSo) {
 }
 
 TEST_F(CheckpointCost, MistakesAreRefused) {
-  const auto expect_refused = [&](const Arguments& arguments, std::initializer_list<std::string_view> parts) {
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.status, 2) << testing::PrintToString(arguments) << outcome;
-    expect_contains(outcome.err, parts);
-    EXPECT_EQ(outcome.out, "");
-  };
   for (const std::string option : {"--write-gbps", "--mtbf", "--device-hours-per-failure", "--step-seconds"}) {
     for (const std::string bad : {"0", "-1", "nan", "inf", "1e300", "fast", ""}) {
       expect_refused({"plan", "a.toml", "--checkpoint", option + "=" + bad}, {option});
@@ -168,19 +162,16 @@ TEST_F(CheckpointCost, BenchReportsAndLeavesNothing) {
 }
 
 TEST_F(CheckpointCost, BenchRefusesMistakes) {
-  const auto expect_refused = [&](const Arguments& more, std::initializer_list<std::string_view> parts) {
-    const Outcome outcome = run(Arguments{"bench", "checkpoint"} + more);
-    EXPECT_EQ(outcome.status, 2) << testing::PrintToString(more) << outcome;
-    expect_contains(outcome.err, parts);
-  };
-  for (const std::string bad : {"0", "-1", "x", "1.5", "9999999999"}) expect_refused({"--mb", bad}, {"--mb"});
-  expect_refused({"--rounds", "0"}, {"--rounds"});
-  expect_refused({"--ranks", "0"}, {"--ranks"});
-  expect_refused({"--dir", "nowhere"}, {"--dir nowhere"});
-  expect_refused({"--dir", "a.toml"}, {"--dir a.toml"});
-  expect_refused({"--mb", "1048576"}, {"--mb 1048576", "choose less"});  // a TiB
-  expect_refused({"--mb", "1", "--dir", "/proc"}, {"--dir /proc"});
-  expect_refused({"--json", "nowhere/a.json"}, {"nowhere/a.json"});
+  const Arguments bench = {"bench", "checkpoint"};
+  for (const std::string bad : {"0", "-1", "x", "1.5", "9999999999"})
+    expect_refused(bench + Arguments{"--mb", bad}, {"--mb"});
+  expect_refused(bench + Arguments{"--rounds", "0"}, {"--rounds"});
+  expect_refused(bench + Arguments{"--ranks", "0"}, {"--ranks"});
+  expect_refused(bench + Arguments{"--dir", "nowhere"}, {"--dir nowhere"});
+  expect_refused(bench + Arguments{"--dir", "a.toml"}, {"--dir a.toml"});
+  expect_refused(bench + Arguments{"--mb", "1048576"}, {"--mb 1048576", "choose less"});  // a TiB
+  expect_refused(bench + Arguments{"--mb", "1", "--dir", "/proc"}, {"--dir /proc"});
+  expect_refused(bench + Arguments{"--json", "nowhere/a.json"}, {"nowhere/a.json"});
 }
 
 TEST_F(CheckpointCost, AutoSavesAndChangesNoBit) {

@@ -16,26 +16,9 @@ class Errors : public ProgramTest {
  protected:
   Errors() { write_config("a.toml", "gpt2-tiny"); }
 
-  // One paragraph from meshtrain, no stack trace, no internal error.
-  static void expect_one_paragraph(const Outcome& outcome, std::initializer_list<std::string_view> parts) {
-    const std::size_t begin = outcome.err.find("meshtrain: ");
-    ASSERT_NE(begin, std::string::npos) << outcome;
-    const std::string message = outcome.err.substr(begin);
-    EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << outcome;
-    EXPECT_EQ(message.back(), '\n') << outcome;
-    for (const std::string_view word : {"internal error", "unexpected failure", "terminate", "exception"}) {
-      EXPECT_EQ(message.find(word), std::string::npos) << outcome;
-    }
-    expect_contains(message, parts);
-  }
-
-  // Refused before anything was done: nothing on stdout, no run folder.
+  // Refused before anything was done.
   void expect_refused(const Arguments& arguments, std::initializer_list<std::string_view> parts) const {
-    SCOPED_TRACE(testing::PrintToString(arguments));
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.status, 2) << outcome;
-    EXPECT_EQ(outcome.out, "");
-    expect_one_paragraph(outcome, parts);
+    ProgramTest::expect_refused(arguments, parts);
     EXPECT_FALSE(exists("run")) << "a refused run leaves no folder";
   }
   void expect_train_refused(const std::string& key, std::initializer_list<std::string_view> parts) const {

@@ -18,13 +18,6 @@ fs::path data(const std::string& name) {
 
 class HuggingFaceFolders : public ProgramTest {
  protected:
-  void expect_refused(const Arguments& arguments, std::initializer_list<std::string_view> parts) const {
-    SCOPED_TRACE(testing::PrintToString(arguments));
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.status, 2) << outcome;
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome;
-    expect_contains(outcome.err, parts);
-  }
   // gpt2 without any file of a tokenizer.
   void copy_without_tokenizer(const std::string& name) const {
     fs::create_directory(path(name));

@@ -87,13 +87,6 @@ class HuggingFace : public ProgramTest {
     edit(config);
     write(folder + "/config.json", config.dump(2));
   }
-  void expect_refused(const Arguments& arguments, std::initializer_list<std::string_view> parts) const {
-    SCOPED_TRACE(testing::PrintToString(arguments));
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.status, 2) << outcome;
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome;
-    expect_contains(outcome.err, parts);
-  }
   void expect_import_refused(const std::string& folder, std::initializer_list<std::string_view> parts) const {
     expect_refused({"ckpt", "import", folder, "--out", "x.ckpt"}, parts);
     EXPECT_FALSE(exists("x.ckpt"));

@@ -197,6 +197,25 @@ class Process {
 
 using Digests = std::vector<std::string>;
 
+inline void expect_contains(const std::string& text, std::initializer_list<std::string_view> parts) {
+  for (const std::string_view part : parts) {
+    EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
+  }
+}
+
+// One paragraph from meshtrain, no stack trace, no internal error.
+inline void expect_one_paragraph(const Outcome& outcome, std::initializer_list<std::string_view> parts) {
+  const std::size_t begin = outcome.err.find("meshtrain: ");
+  ASSERT_NE(begin, std::string::npos) << outcome;
+  const std::string message = outcome.err.substr(begin);
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << outcome;
+  EXPECT_EQ(message.back(), '\n') << outcome;
+  for (const std::string_view word : {"internal error", "unexpected failure", "terminate", "exception"}) {
+    EXPECT_EQ(message.find(word), std::string::npos) << outcome;
+  }
+  expect_contains(message, parts);
+}
+
 // A test with a folder of its own, which is also where the program runs.
 class ProgramTest : public testing::Test {
  protected:
@@ -247,6 +266,14 @@ class ProgramTest : public testing::Test {
   // there nobody waits, those included that take the place of a rank that was killed.
   BeforeExec pausing_at(const std::string& place) const {
     return [value = place + ":" + path("paused").string()] { setenv("MESHTRAIN_PAUSE_AT", value.c_str(), 1); };
+  }
+  // A mistake of the user: nothing on stdout, and one paragraph with these parts.
+  void expect_refused(const Arguments& arguments, std::initializer_list<std::string_view> parts) const {
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 2) << outcome;
+    EXPECT_EQ(outcome.out, "");
+    expect_one_paragraph(outcome, parts);
   }
   // False where it ended before.
   bool wait_for_pause(Process& process) const {
@@ -309,11 +336,5 @@ threads = 1
 
   fs::path dir_;
 };
-
-inline void expect_contains(const std::string& text, std::initializer_list<std::string_view> parts) {
-  for (const std::string_view part : parts) {
-    EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
-  }
-}
 
 }  // namespace meshtrain
