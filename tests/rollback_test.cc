@@ -245,12 +245,12 @@ TEST_F(Rollback, StopsWhenToldToAndWhenThereAreTooMany) {
 
   const Outcome too_many = run(train("spikes.txt", "few", {"train.max_rollbacks=1"}));
   EXPECT_EQ(too_many.status, 1) << too_many;
-  expect_contains(too_many.err, {"step 12: the gradient norm (", "rolled back 1 times before",
+  expect_contains(too_many.err, {"step 12: the gradient norm (", "rolled back 1 time before",
                                  "train.max_rollbacks = 1", checkpoint_name(10)});
   // It counts the run's, not the process's.
   const Outcome again = run(train("spikes.txt", "few", {"train.max_rollbacks=1"}) + Arguments{"--resume"});
   EXPECT_EQ(again.status, 1) << again;
-  expect_contains(again.err, {"rolled back 1 times before"});
+  expect_contains(again.err, {"rolled back 1 time before"});
   succeed(train("spikes.txt", "few", {"train.max_rollbacks=2"}) + Arguments{"--resume"});
   succeed(train("clean.txt", "clean"));
   expect_same_end("few", "clean");

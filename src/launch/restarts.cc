@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "launch/failures.h"
 #include "launch/supervisor_signals.h"
+#include "telemetry/units.h"
 #include "train/mesh.h"
 
 namespace meshtrain {
@@ -20,10 +21,6 @@ bool is_worth_a_restart(const RanksEnd& end) {
   return kind == FailureKind::kEnded || kind == FailureKind::kLostOthers;
 }
 
-std::string count_of(std::int64_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 // "rank 2 was lost, ", or nothing.
 std::string lost_ranks(const std::vector<int>& ranks) {
   if (ranks.empty()) return "";
@@ -32,7 +29,7 @@ std::string lost_ranks(const std::vector<int>& ranks) {
 }
 
 std::string mesh_of(const Attempt& attempt) {
-  return fmt::format("dp={} ({})", attempt.config.mesh.dp, count_of(ranks_of(attempt.config.mesh), "rank"));
+  return fmt::format("dp={} ({})", attempt.config.mesh.dp, format_count(ranks_of(attempt.config.mesh), "rank"));
 }
 
 // With what is left of the places, if that is enough.
@@ -50,7 +47,7 @@ std::string why_no_smaller_mesh(const RanksEnd& end, const Attempt& attempt) {
   const MeshConfig& mesh = attempt.config.mesh;
   const std::int64_t left = attempt.places - static_cast<std::int64_t>(end.lost.size());
   return fmt::format("a copy of the model takes {} (tp={} x pp={}) and {} left",
-                     count_of(mesh.tp * mesh.pp, "rank"), mesh.tp, mesh.pp,
+                     format_count(mesh.tp * mesh.pp, "rank"), mesh.tp, mesh.pp,
                      left == 1 ? "1 is" : fmt::format("{} are", left));
 }
 
@@ -76,7 +73,7 @@ NextAttempt next_attempt(const RanksEnd& end, const Attempt& attempt, const Rest
   if (policy.most && attempt.restarts >= *policy.most) {
     return {{},
             fmt::format("--max-restarts {}: the run was restarted {}", *policy.most,
-                        count_of(attempt.restarts, "time"))};
+                        format_count(attempt.restarts, "time"))};
   }
   const std::string lost = lost_ranks(end.lost);
   Attempt same = attempt;
@@ -88,7 +85,7 @@ NextAttempt next_attempt(const RanksEnd& end, const Attempt& attempt, const Rest
       const std::string change = next->config.mesh.dp == before ? "as before, in a place that was free"
                                                                 : fmt::format("instead of dp={}", before);
       return {next, fmt::format("{}going on with dp={} {} ({})", lost, next->config.mesh.dp, change,
-                                count_of(ranks_of(next->config.mesh), "rank"))};
+                                format_count(ranks_of(next->config.mesh), "rank"))};
     }
   }
   const std::string why = why_no_smaller_mesh(end, attempt);

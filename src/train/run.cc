@@ -16,6 +16,7 @@
 #include "data/tokenizer.h"
 #include "model/flops.h"
 #include "telemetry/peak.h"
+#include "telemetry/units.h"
 #include "train/assembly.h"
 #include "train/checkpoint_rhythm.h"
 #include "train/checkpointing.h"
@@ -235,8 +236,8 @@ class Run {
   // For the message of a bad step that is not rolled back.
   std::string rollbacks_before() const {
     if (config_.train.on_bad_step != "rollback") return "";
-    return fmt::format(". The run was rolled back {} times before (train.max_rollbacks = {})",
-                       place_.bad_steps.rollbacks, config_.train.max_rollbacks);
+    return fmt::format(". The run was rolled back {} before (train.max_rollbacks = {})",
+                       format_count(place_.bad_steps.rollbacks, "time"), config_.train.max_rollbacks);
   }
 
   void roll_back_from(const BadStep& bad) {
