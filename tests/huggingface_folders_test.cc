@@ -156,6 +156,13 @@ TEST_F(HuggingFaceFolders, LinksAreFollowedUnlessToNothing) {
   expect_refused({"ckpt", "import", data("qwen3").string(), "--out", "nothing"}, {"--out nothing"});
 }
 
+TEST_F(HuggingFaceFolders, AFolderIsNoCheckpoint) {
+  for (const std::string command : {"inspect", "digest", "verify"}) {
+    expect_refused({"ckpt", command, data("qwen3").string()}, {"is a Hugging Face folder", "ckpt import"});
+  }
+  expect_refused({"ckpt", "export", data("qwen3").string(), "--out", "out"}, {"is a Hugging Face folder"});
+}
+
 TEST_F(HuggingFaceFolders, AFileOfAModelPointsToItsFolder) {
   expect_refused({"eval", (data("qwen3") / "config.json").string()}, {"config.json", "name the folder"});
 }

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/file_writer.h"
+#include "checkpoint/huggingface/folder.h"
 #include "checkpoint/manifest.h"
 #include "train/config.h"
 
@@ -73,6 +74,10 @@ void write_whole_file(const std::string& path, const std::string& text) {
 }
 
 std::string find_checkpoint(const std::string& path) {
+  if (is_hf_folder(path)) {
+    throw_user_error("{} is a Hugging Face folder, no checkpoint: `meshtrain ckpt import` makes one of it.",
+                     path);
+  }
   const std::string file = (fs::path(path) / "config.toml").string();
   std::error_code ignored;
   if (!fs::exists(file, ignored) || fs::exists(fs::path(path) / kManifestName, ignored)) {
