@@ -16,7 +16,7 @@ std::int64_t elements_of(const std::vector<CopyRange>& ranges) {
 
 }  // namespace
 
-CopySum::CopySum(Device& device, const ParamStore& store, std::vector<Communicator*> groups) : store_(store) {
+CopySum::CopySum(Device& device, const ParamStore& store, std::vector<Communicator*> groups) {
   std::int64_t most = 0;
   for (Communicator* ranks : groups) {
     Group group{.ranks = ranks, .of_unit = {}};

@@ -14,7 +14,7 @@ namespace meshtrain::gradsync {
 class CopySum {
  public:
   // `groups`: a communicator for every number of ranks that copies have, of this rank's copies; used by jobs of
-  // the communication queue only. They and the store outlive it.
+  // the communication queue only. They outlive it.
   CopySum(Device& device, const ParamStore& store, std::vector<Communicator*> groups);
 
   // Sums the copies in `flat`, all gradients of a unit: one message for each number of ranks.
@@ -25,7 +25,6 @@ class CopySum {
     Communicator* ranks = nullptr;
     std::vector<std::vector<CopyRange>> of_unit;
   };
-  const ParamStore& store_;
   std::vector<Group> groups_;
   Buffer packed_;  // the copies of one unit, where they lie apart
 };

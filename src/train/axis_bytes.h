@@ -34,7 +34,7 @@ struct AxisBytes {
     return a;
   }
   friend AxisBytes operator*(AxisBytes a, std::int64_t times) {
-    for (std::int64_t& bytes : a.bytes) bytes *= times;
+    for (std::int64_t& of_one : a.bytes) of_one *= times;
     return a;
   }
   friend bool operator==(const AxisBytes&, const AxisBytes&) = default;

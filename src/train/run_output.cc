@@ -74,8 +74,9 @@ void RunOutput::lock_folders() {
   const std::chrono::duration<double> patience(std::min(kPatience, config_.mesh.deadline / 2.0));
   for (const auto& [key, folder] :
        {std::pair("output.dir", config_.output.dir), std::pair("checkpoint.dir", config_.checkpoint.dir)}) {
-    if (std::any_of(locks_.begin(), locks_.end(), [&](const FolderLock& lock) { return lock.is_of(folder); }))
-      continue;
+    const bool held = std::any_of(locks_.begin(), locks_.end(),
+                                  [&dir = folder](const FolderLock& lock) { return lock.is_of(dir); });
+    if (held) continue;
     if (!locks_.emplace_back(folder, patience).is_taken()) continue;
     throw_user_error(
         "{} = \"{}\" is in use: another run trains there. Wait until it has ended, or stop it; or choose "
