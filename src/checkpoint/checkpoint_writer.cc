@@ -18,6 +18,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/xxh3.h"
 #include "comm/agreement.h"
+#include "comm/naming_step.h"
 
 namespace meshtrain {
 namespace {
@@ -248,13 +249,11 @@ CheckpointStats CheckpointWriter::write_and_prune(const CheckpointContents& cont
   const std::string path = (fs::path(options_.directory) / checkpoint_name(contents.step)).string();
   std::int64_t bytes = contents.bytes();
   double seconds = 0.0;
-  try {
+  naming_step(contents.step, [&] {
     write_checkpoint(path, contents, ranks_, options_.hook);
     seconds = watch.seconds();
     if (ranks_ != nullptr) bytes = sum_of_ranks(*ranks_, bytes, Traffic::kOther);
-  } catch (const CommError& error) {
-    throw CommError(fmt::format("step {}: {}", contents.step, error.what()));
-  }
+  });
   if (ranks_ == nullptr || ranks_->rank() == 0) {
     prune_checkpoints(options_.directory, options_.keep, options_.hook);
   }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "checkpoint/huggingface/folder.h"
+#include "checkpoint/manifest.h"
 #include "cli/commands.h"
 #include "train/model_source.h"
 
@@ -44,11 +45,10 @@ Config load(const ConfigArguments& arguments) {
   if (!fs::is_directory(folder)) return load_config(arguments.path, arguments.overrides);
   if (is_hf_folder(arguments.path)) return config_of_folder(arguments.path, arguments.overrides);
   const std::string file = (folder / "config.toml").string();
-  if (!fs::exists(file) && fs::exists(folder / "manifest.json")) {
+  if (!fs::exists(file) && fs::exists(folder / kManifestName)) {
     throw_user_error(
         "{0} is a checkpoint, and a config was asked for; name its run folder or a TOML file: --resume-from "
-        "{0} "
-        "goes on from it, and model.from = \"{0}\" begins a run with its weights",
+        "{0} goes on from it, and model.from = \"{0}\" begins a run with its weights",
         arguments.path);
   }
   if (!fs::exists(file)) {

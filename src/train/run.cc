@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "comm/agreement.h"
+#include "comm/naming_step.h"
 #include "data/tokenizer.h"
 #include "model/flops.h"
 #include "telemetry/peak.h"
@@ -34,16 +35,6 @@
 
 namespace meshtrain {
 namespace {
-
-// A rank that misses another says at which step.
-template <class Action>
-auto naming_step(std::int64_t step, const Action& action) {
-  try {
-    return action();
-  } catch (const CommError& error) {
-    throw CommError(fmt::format("step {}: {}", step, error.what()));
-  }
-}
 
 // One rank's part of a run. All ranks go through it together; what is written is up to the one that leads.
 class Run {
