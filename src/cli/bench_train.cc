@@ -14,12 +14,11 @@
 #include "base/stopwatch.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
-#include "comm/agreement.h"
 #include "model/flops.h"
-#include "telemetry/peak.h"
 #include "telemetry/units.h"
 #include "train/assembly.h"
 #include "train/memory_plan.h"
+#include "train/run_peak.h"
 #include "train/step.h"
 #include "train/vocabulary.h"
 
@@ -126,14 +125,16 @@ nlohmann::json measure(const Arguments& arguments, const Config& config, World& 
   const int threads = assembly.stream.threads();
   const DType dtype = config.precision.compute;
   const bool given = arguments.peak_tflops > 0.0;
-  const auto measured_peak = [&] {
-    return sum_of_ranks(*assembly.groups.control, quick_peak_tflops(dtype, threads), Traffic::kOther);
-  };
+  Config of_peak = config;
+  of_peak.machine.peak_tflops = given ? arguments.peak_tflops : -1.0;
+  RunPeak run_peak(of_peak, *assembly.groups.control, threads, PeakCache(""));
   // The peak before and after, so that a machine whose speed drifts is not flattered.
-  double peak = given ? arguments.peak_tflops : measured_peak();
+  if (!given) run_peak.measure();
   const std::vector<Sample> samples = time_steps(assembly, arguments);
   if (samples.empty()) throw_run_error("interrupted before a step was measured");
-  if (!given) peak = std::max(peak, measured_peak());
+  assembly.settle();
+  if (!given) run_peak.measure();
+  const double peak = run_peak.tflops();
 
   const auto tokens = static_cast<double>(config.train.global_batch * config.data.seq_len);
   const double seconds = median_of(samples, [](const Sample& s) { return s.seconds; });

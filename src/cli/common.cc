@@ -59,8 +59,8 @@ Config load(const ConfigArguments& arguments) {
   }
   // The folder may have been moved, or be named from another place: it is the run's wherever it lies.
   const auto own_checkpoints = [](const std::string& output) { return output + "/checkpoints"; };
-  const Config saved = load_config(file, {});
-  Config config = load_config(file, arguments.overrides);
+  const Config saved = load_config(file, {}, ConfigWriter::kRun);
+  Config config = load_config(file, arguments.overrides, ConfigWriter::kRun);
   if (config.output.dir == saved.output.dir) {
     config.output.dir = folder.has_filename() ? arguments.path : folder.parent_path().string();
   }

@@ -21,7 +21,7 @@ namespace {
 int columns_of_output() {
   constexpr int kColumnsOfFile = 120;
   const ProgressOptions output = progress_options_for(stdout);
-  return output.terminal ? static_cast<int>(output.width) : kColumnsOfFile;
+  return output.terminal ? static_cast<int>(output.width()) : kColumnsOfFile;
 }
 
 }  // namespace

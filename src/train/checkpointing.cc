@@ -197,7 +197,7 @@ std::int64_t checkpoint_bytes(const Assembly& assembly) {
 Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides) {
   const std::string text =
       read_state(checkpoint, [](const nlohmann::json& state) { return state.at("config").get<std::string>(); });
-  Config config = parse_config(text, checkpoint.path(), overrides);
+  Config config = parse_config(text, checkpoint.path(), overrides, ConfigWriter::kRun);
   config.data.tokenizer = with_carried_tokenizer(config.data.tokenizer, checkpoint);
   return config;
 }

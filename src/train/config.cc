@@ -5,6 +5,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -90,16 +91,39 @@ bool known_section(std::string_view section) {
                      [&](const ConfigField& field) { return field.section == section; });
 }
 
+// A key of earlier versions, and what to write instead.
+struct RetiredKey {
+  std::string_view section;
+  std::string_view key;
+  std::string_view advice;
+};
+constexpr std::array kRetiredKeys = {
+    RetiredKey{"train", "eval_batches",
+               "it counted micro-batches, so that the loss depended on train.micro_batch; say with "
+               "train.eval_tokens how many tokens an evaluation covers"}};
+
+// Null for a key that never was.
+const RetiredKey* find_retired(std::string_view section, std::string_view key) {
+  const auto* found = std::find_if(kRetiredKeys.begin(), kRetiredKeys.end(), [&](const RetiredKey& retired) {
+    return retired.section == section && retired.key == key;
+  });
+  return found == kRetiredKeys.end() ? nullptr : found;
+}
+
 std::size_t index_of_field(const Origin& origin, std::string_view section, std::string_view key) {
   if (!known_section(section)) throw_unknown_section(origin, section);
   const auto fields = config_fields();
   for (std::size_t i = 0; i < fields.size(); ++i) {
     if (fields[i].section == section && fields[i].key == key) return i;
   }
+  if (const RetiredKey* retired = find_retired(section, key)) {
+    throw_user_error("{}: {}.{} is not a key any more: {}.", origin, section, key, retired->advice);
+  }
   throw_unknown_key(origin, section, key);
 }
 
-void collect(const toml::table& document, const std::string& file, Assignments& assignments) {
+void collect(const toml::table& document, const std::string& file, ConfigWriter writer,
+             Assignments& assignments) {
   for (const auto& [section_key, section_node] : document) {
     const std::string_view section = section_key.str();
     const Origin section_origin = line_of(file, section_node);
@@ -111,6 +135,7 @@ void collect(const toml::table& document, const std::string& file, Assignments& 
     }
     for (const auto& [key, node] : *table) {
       const Origin origin = line_of(file, node);
+      if (writer == ConfigWriter::kRun && find_retired(section, key.str()) != nullptr) continue;
       assignments.of_field[index_of_field(origin, section, key.str())] = {&node, origin};
     }
   }
@@ -189,7 +214,8 @@ std::string read_config_file(const std::string& path) {
 
 }  // namespace
 
-Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
+Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides,
+                    ConfigWriter writer) {
   Assignments said;
   said.documents.reserve(overrides.size() + 1);  // assignments point into it
   try {
@@ -200,7 +226,7 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
                      error.description(),
                      of_model ? ". For a Hugging Face model, name the folder that the file is in" : "");
   }
-  collect(said.documents[0], name, said);
+  collect(said.documents[0], name, writer, said);
   for (const std::string& text_of_override : overrides) collect_override(text_of_override, said);
 
   Config config;
@@ -224,8 +250,8 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   return config;
 }
 
-Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return parse_config(read_config_file(path), path, overrides);
+Config load_config(const std::string& path, const std::vector<std::string>& overrides, ConfigWriter writer) {
+  return parse_config(read_config_file(path), path, overrides, writer);
 }
 
 }  // namespace meshtrain

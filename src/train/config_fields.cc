@@ -149,8 +149,10 @@ void add_data_and_train(std::vector<ConfigField>& fields) {
                          "Largest global norm of the gradient; 0 is no clipping."));
   fields.push_back(field("train", "eval_every", train(&TrainConfig::eval_every),
                          "Steps between evaluations; 0 is only at the end."));
-  fields.push_back(
-      field("train", "eval_batches", train(&TrainConfig::eval_batches), "Micro-batches an evaluation."));
+  fields.push_back(field("train", "eval_tokens", train(&TrainConfig::eval_tokens),
+                         "Tokens per evaluation, from the start of data.valid in file order, rounded up to "
+                         "whole sequences; 0 is all of it, and so is more than it has. `meshtrain eval` takes "
+                         "the same ones."));
   fields.push_back(choice(
       "train", "on_bad_step", {"stop", "rollback"}, train(&TrainConfig::on_bad_step),
       "What follows a step whose loss or gradient norm is not finite (fp16 skips it instead and halves the "

@@ -39,6 +39,23 @@ void expect_complaint(std::string_view text, const std::vector<std::string>& ove
 
 // --- Reading --------------------------------------------------------------------------------------
 
+// What run folders and checkpoints of earlier versions say is passed over; of a person it is refused.
+TEST(Config, AKeyOfAnEarlierVersionIsReadOnlyWhereARunWroteIt) {
+  const std::string text = "[model]\npreset = \"llama-tiny\"\n[train]\nsteps = 7\neval_batches = 20\n";
+  EXPECT_EQ(parse_config(text, "x/config.toml", {}, ConfigWriter::kRun),
+            parse_config("[model]\npreset = \"llama-tiny\"\n[train]\nsteps = 7\n", "x", {}));
+  for (const auto& [document, overrides] :
+       {std::pair(text, std::vector<std::string>{}),
+        std::pair(std::string("[model]\npreset = \"llama-tiny\"\n"), std::vector<std::string>{"train.eval_batches=2"})}) {
+    try {
+      parse_config(document, "a.toml", overrides);
+      ADD_FAILURE() << "accepted";
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("train.eval_tokens"), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Config, ReadsEverySection) {
   const Config config = parse(R"(
 [model]
@@ -71,7 +88,7 @@ micro_batch = 2
 seed = 7
 grad_clip = 0.5
 eval_every = 10
-eval_batches = 3
+eval_tokens = 3
 [optimizer]
 name = "adam"
 lr = 1e-3
@@ -309,7 +326,7 @@ TEST(Config, RefusesImpossibleValues) {
       {"train.grad_clip=-1", "train.grad_clip = -1"},
       {"train.grad_clip=nan", "train.grad_clip = nan"},
       {"train.eval_every=-1", "train.eval_every"},
-      {"train.eval_batches=0", "train.eval_batches"},
+      {"train.eval_tokens=-1", "train.eval_tokens"},
       {"train.on_bad_step=skip", "train.on_bad_step"},
       {"train.norm_spike=1", "train.norm_spike"},
       {"train.norm_spike=-2", "train.norm_spike"},

@@ -1,6 +1,6 @@
 #include "train/run.h"
 
-#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -16,7 +16,6 @@
 #include "comm/naming_step.h"
 #include "data/tokenizer.h"
 #include "model/flops.h"
-#include "telemetry/peak.h"
 #include "telemetry/units.h"
 #include "train/assembly.h"
 #include "train/checkpoint_rhythm.h"
@@ -27,6 +26,7 @@
 #include "train/rollback.h"
 #include "train/run_data.h"
 #include "train/run_output.h"
+#include "train/run_peak.h"
 #include "train/run_summary.h"
 #include "train/run_trace.h"
 #include "train/saving_phases.h"
@@ -61,9 +61,8 @@ class Run {
                                               .copy = assembly_.checkpoint_copy(),
                                               .hook = phases_of_saving(options.at_phase)},
                     assembly_.groups.checkpoint.get());
-    peak_tflops_ = config_.machine.peak_tflops;
-    if (peak_tflops_ < 0.0) peak_tflops_ = sum_of_ranks(control_, peak_of_this_rank(), Traffic::kOther);
-    if (output_) output_->begin(peak_tflops_);
+    peak_.emplace(config, control_, assembly_.stream.threads());
+    if (output_) output_->begin(facts());
     if (trace_ != nullptr) trace_->begin(assembly_);
   }
 
@@ -215,8 +214,11 @@ class Run {
       metrics.tokens_per_second = static_cast<double>(tokens) / metrics.step_seconds;
       metrics.mfu = utilization(metrics.tokens_per_second);
       metrics.skipped = result.skipped;
+      metrics.loss_scale = result.loss_scale;
       output_->record(metrics);
     }
+    ++steps_here_;
+    if (!result.stop) naming_step(number, [&] { measure_peak_if_worthwhile(watch.seconds()); });
     return result.stop ? StepEnd::kStop : StepEnd::kDone;
   }
 
@@ -247,22 +249,40 @@ class Run {
     return {assembly_.stream.trace(), TraceKind::kCompute, name, args...};
   }
 
-  double peak_of_this_rank() const {
-    return quick_peak_tflops(config_.precision.compute, assembly_.stream.threads());
+  RunFacts facts() const {
+    return {.config = config_,
+            .data = data_,
+            .steps_done = place_.step,
+            .position = place_.position,
+            .engine = std::string(world_.engine()),
+            .threads = assembly_.stream.threads(),
+            .bytes = assembly_.planned_memory().total(),
+            .peak = peak_->tflops() > 0.0 ? peak_->text() : ""};
   }
 
   // MFU, or nothing where no peak is known.
   std::optional<double> utilization(double tokens_per_second) {
-    if (peak_tflops_ <= 0.0) return std::nullopt;
+    if (peak_->tflops() <= 0.0) return std::nullopt;
     const double achieved = tokens_per_second * 1e-12 *
                             static_cast<double>(model_flops_per_token(config_.model, config_.data.seq_len));
     // A step faster than the peak says that the peak was measured while the machine was busy.
-    if (achieved > peak_tflops_ && config_.machine.peak_tflops < 0.0 &&
-        peak_measurements_ < kPeakMeasurements) {
-      ++peak_measurements_;
-      peak_tflops_ = std::max(peak_tflops_, peak_of_this_rank() * world_.size());
-    }
-    return achieved > peak_tflops_ ? std::nullopt : std::optional(achieved / peak_tflops_);
+    peak_is_low_ = peak_is_low_ || achieved > peak_->tflops();
+    return achieved > peak_->tflops() ? std::nullopt : std::optional(achieved / peak_->tflops());
+  }
+
+  // Between steps, once it shows that the run lasts: nobody waits for MFU. All ranks ask after the same steps, the
+  // 2nd, 4th, 8th … of this process.
+  void measure_peak_if_worthwhile(double step_seconds) {
+    if (!peak_->is_measured() || steps_here_ < 2 || !std::has_single_bit(steps_here_)) return;
+    const double seconds_left = step_seconds * static_cast<double>(config_.train.steps - place_.step);
+    const bool is_wanted = peak_->tflops() <= 0.0 || peak_is_low_;
+    const bool wishes = output_ && is_wanted && seconds_left >= kLongRun && peak_measurements_ < kMostMeasurements;
+    if (!any_rank(control_, wishes)) return;
+    ++peak_measurements_;
+    peak_is_low_ = false;
+    assembly_.settle();
+    peak_->measure();
+    if (output_) output_->say(fmt::format("MFU is relative to the peak measured now, {}", peak_->text()));
   }
 
   // Whether the step that was done last is one to evaluate after.
@@ -279,8 +299,8 @@ class Run {
       return evaluate(
           {.sampler = *data_.valid(),
            .tokenizer = tokenizer_,
-           .sequences = config_.train.micro_batch,
-           .batches = config_.train.eval_batches},
+           .micro_batch = config_.train.micro_batch,
+           .tokens = config_.train.eval_tokens},
           [&](const HostBatch& batch) { return eval_step(assembly_, batch); }, options_.stop_requested,
           evaluation_ranks(assembly_));
     });
@@ -288,7 +308,10 @@ class Run {
     evaluation_owed_ = false;
     last_evaluation_ = evaluation;
     if (!output_) return;
-    EvalMetrics metrics{.step = place_.step, .loss = evaluation.nats_per_token, .bits_per_byte = {}};
+    EvalMetrics metrics{.step = place_.step,
+                        .loss = evaluation.nats_per_token,
+                        .bits_per_byte = {},
+                        .tokens = evaluation.tokens};
     if (std::isfinite(evaluation.bits_per_byte)) metrics.bits_per_byte = evaluation.bits_per_byte;
     output_->record(metrics);
   }
@@ -320,7 +343,7 @@ class Run {
                     .seconds = seconds,
                     .tokens_per_second = static_cast<double>(tokens_) / seconds,
                     .threads = assembly_.stream.threads(),
-                    .peak_tflops = peak_tflops_,
+                    .peak_tflops = peak_->tflops(),
                     .engine = std::string(world_.engine()),
                     .ranks = ranks,
                     .checkpoint = output_->checkpoint(),
@@ -367,9 +390,12 @@ class Run {
   CheckpointRhythm rhythm_;
   double stalled_seconds_ = 0.0;  // that training stood still for saves
   bool evaluation_owed_ = false;  // due after the step done last, and not recorded yet
-  static constexpr int kPeakMeasurements = 5;
-  double peak_tflops_ = 0.0;  // of all ranks
+  static constexpr double kLongRun = 20.0;  // seconds for which measuring the peak is worthwhile
+  static constexpr int kMostMeasurements = 5;
+  std::optional<RunPeak> peak_;
   int peak_measurements_ = 0;
+  bool peak_is_low_ = false;
+  std::uint64_t steps_here_ = 0;  // of this process
   std::int64_t tokens_ = 0;
   std::optional<double> last_loss_;
   std::optional<Evaluation> last_evaluation_;

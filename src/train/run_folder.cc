@@ -83,7 +83,7 @@ std::string find_checkpoint(const std::string& path) {
   if (!fs::exists(file, ignored) || fs::exists(fs::path(path) / kManifestName, ignored)) {
     return resolve_checkpoint(path);
   }
-  const Config config = load_config(file, {});
+  const Config config = load_config(file, {}, ConfigWriter::kRun);
   if (lies_in(config.checkpoint.dir, config.output.dir)) return resolve_checkpoint(path);
   if (const auto newest = newest_checkpoint(config.checkpoint.dir)) return newest->path;
   throw_user_error(

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "model/flops.h"
 #include "train/run_folder.h"
 
 namespace meshtrain {
@@ -124,16 +123,13 @@ void RunOutput::make_checkpoint_directory() const {
   prepare_checkpoint_directory(config_.checkpoint.dir);
 }
 
-void RunOutput::begin(double peak_tflops) {
+void RunOutput::begin(const RunFacts& facts) {
   write_whole_file(in_folder("config.toml"), to_toml(config_));
   metrics_.emplace(in_folder("metrics.jsonl"), resumed_ ? std::optional(first_step_) : std::nullopt);
   ProgressOptions options = progress_options_for(stderr);
   options.total_steps = config_.train.steps;
-  if (peak_tflops > 0.0) {
-    options.mfu_convention = fmt::format("{}, of {:.3f} TFLOP/s in {}", kFlopConvention, peak_tflops,
-                                         name_of(config_.precision.compute));
-  }
   progress_.emplace(stderr, options);
+  for (const std::string& line : run_banner(facts)) progress_->message(line);
 }
 
 void RunOutput::record(const StepMetrics& metrics) {

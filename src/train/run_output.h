@@ -12,6 +12,7 @@
 #include "telemetry/metrics.h"
 #include "telemetry/progress.h"
 #include "train/config.h"
+#include "train/run_banner.h"
 #include "train/run_summary.h"
 
 namespace meshtrain {
@@ -45,8 +46,8 @@ class RunOutput {
   // Makes or keeps the run folder, and moves what another run left out of the way, unless what it holds is
   // this run's own: `own_folder`. Throws UserError.
   void open(const RunStart& start, bool own_folder);
-  // Before the first step. `peak_tflops` of all ranks; 0 or less: not known.
-  void begin(double peak_tflops);
+  // Before the first step: says what is trained, on what and where.
+  void begin(const RunFacts& facts);
 
   void record(const StepMetrics& metrics);
   void record(const EvalMetrics& metrics);

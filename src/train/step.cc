@@ -168,6 +168,24 @@ void apply_update(Assembly& assembly, double lr, std::int64_t update, float grad
   }
 }
 
+// One result a sequence; `losses` [tokens].
+void sum_sequences(Stream& stream, const Tensor& losses, std::span<EvalResult> sequences) {
+  const std::int64_t length = losses.numel() / static_cast<std::int64_t>(sequences.size());
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const std::int64_t first = static_cast<std::int64_t>(i) * length;
+    sequences[i].loss_sum = ops::sum(stream, losses.slice(0, first, length));
+  }
+}
+
+std::vector<EvalResult> counted_sequences(std::span<const std::int32_t> targets, std::int64_t seq_len) {
+  const auto length = static_cast<std::size_t>(seq_len);
+  std::vector<EvalResult> sequences(targets.size() / length);
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    sequences[i].unmasked_tokens = count_unmasked(targets.subspan(i * length, length));
+  }
+  return sequences;
+}
+
 // Forward passes alone.
 class EvaluationWork final : public PipelineWork {
  public:
@@ -185,7 +203,9 @@ class EvaluationWork final : public PipelineWork {
     load(assembly_.stream, batch_.targets, index, micro.targets);
     assembly_.model->evaluate(ctx, piece, micro, in, out);
     if (!micro.losses.defined()) return;
-    results_[static_cast<std::size_t>(index)].loss_sum = ops::sum(assembly_.stream, micro.losses);
+    const auto sequences = static_cast<std::size_t>(micro.shape.batch);
+    sum_sequences(assembly_.stream, micro.losses,
+                  std::span(results_).subspan(static_cast<std::size_t>(index) * sequences, sequences));
   }
   void backward(int, std::int64_t, const Tensor&, const Tensor&) override {}
   void backward_weight(int, std::int64_t) override {}
@@ -201,7 +221,8 @@ class EvaluationWork final : public PipelineWork {
 StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std::int64_t update,
                       const StepOptions& options) {
   StepResult result;
-  const double loss_scale = assembly.loss_scaler ? assembly.loss_scaler->scale() : 1.0;
+  if (assembly.loss_scaler) result.loss_scale = assembly.loss_scaler->scale();
+  const double loss_scale = result.loss_scale.value_or(1.0);
   result.unmasked_tokens = count_unmasked_of_all(assembly, batch);
   const std::vector<double> losses = compute_gradients(assembly, batch, loss_scale, options.at_phase, result);
   share_losses(assembly, losses, options.wishes_to_stop && options.wishes_to_stop(), result);
@@ -228,13 +249,10 @@ StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std
 }
 
 std::vector<EvalResult> eval_step(Assembly& assembly, const HostBatch& batch) {
-  const auto tokens = static_cast<std::size_t>(assembly.micro_batch_shape().tokens());
-  std::vector<EvalResult> results(batch.tokens.size() / tokens);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    results[i].unmasked_tokens = count_unmasked(batch.targets.subspan(i * tokens, tokens));
-  }
+  const BatchShape shape = assembly.micro_batch_shape();
+  std::vector<EvalResult> results = counted_sequences(batch.targets, shape.seq);
   const std::vector<PipelineAction> order =
-      assembly.evaluation_order(static_cast<std::int64_t>(results.size()));
+      assembly.evaluation_order(static_cast<std::int64_t>(results.size()) / shape.batch);
   std::vector<int> acquires;
   for (const PipelineAction& action : order) {
     for (const int unit : assembly.model->acquires_of(Transformer::Pass::kEvaluation, action.chunk)) {
@@ -247,8 +265,9 @@ std::vector<EvalResult> eval_step(Assembly& assembly, const HostBatch& batch) {
   return results;
 }
 
-EvalResult evaluate_micro_batch(const Transformer& model, Context& ctx, BatchShape shape,
-                                const HostBatch& batch, const Tensor& tokens, const Tensor& targets) {
+std::vector<EvalResult> evaluate_micro_batch(const Transformer& model, Context& ctx, BatchShape shape,
+                                             const HostBatch& batch, const Tensor& tokens,
+                                             const Tensor& targets) {
   const ArenaScope scope(ctx.saved);
   load(ctx.stream, batch.tokens, 0, tokens);
   load(ctx.stream, batch.targets, 0, targets);
@@ -257,7 +276,9 @@ EvalResult evaluate_micro_batch(const Transformer& model, Context& ctx, BatchSha
   micro.tokens = tokens;
   micro.targets = targets;
   model.evaluate(ctx, 0, micro, {}, {});
-  return {.loss_sum = ops::sum(ctx.stream, micro.losses), .unmasked_tokens = count_unmasked(batch.targets)};
+  std::vector<EvalResult> results = counted_sequences(batch.targets, shape.seq);
+  sum_sequences(ctx.stream, micro.losses, results);
+  return results;
 }
 
 }  // namespace meshtrain

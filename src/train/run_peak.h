@@ -1,0 +1,44 @@
+// The peak of the matrix product that a run's MFU is a fraction of: the rate of all its hosts together.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "telemetry/peak_cache.h"
+#include "train/config.h"
+
+namespace meshtrain {
+
+class RunPeak {
+ public:
+  // What machine.peak_tflops gives, else what was measured before on each host of the run, for the cores that its
+  // ranks use there together. Measures nothing. A collective call of the run's ranks. `threads`: of this rank.
+  RunPeak(const Config& config, Communicator& control, int threads, PeakCache cache = PeakCache());
+
+  // TFLOP/s; 0: not known.
+  double tflops() const { return tflops_; }
+  // Whether machine.peak_tflops leaves it to measurements.
+  bool is_measured() const { return measured_; }
+
+  // Measures, in half a second or so, by one rank of each host while the others wait, and keeps what came out for
+  // later runs unless the host was busy with something else. What is known never falls. A collective call; this
+  // rank must have nothing under way.
+  void measure();
+
+  // "0.981 TFLOP/s (bf16, 2 threads)".
+  std::string text() const;
+
+ private:
+  Communicator& control_;
+  PeakCache cache_;
+  PeakKey key_;             // of this host
+  std::vector<int> cores_;  // that the run's ranks use on this host
+  bool measured_ = false;
+  bool measures_ = false;  // this rank, for its host
+  std::int64_t all_threads_ = 0;
+  double tflops_ = 0.0;
+};
+
+}  // namespace meshtrain
