@@ -40,7 +40,7 @@ TEST_F(HuggingFaceFolders, WithoutATokenizerOnlyTokenFilesAreRead) {
     expect_refused(text, {"data.tokenizer = \"none\"", "tokenizer.json"});
   }
   // Said, it is another matter.
-  succeed(Arguments{"eval", "model", "--data", "text.txt", "-s", "data.tokenizer=bytes", "--batches", "1"});
+  succeed(Arguments{"eval", "model", "--data", "text.txt", "-s", "data.tokenizer=bytes", "--tokens", "1"});
 
   // Some of these ids are no bytes.
   succeed(

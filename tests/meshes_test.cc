@@ -256,7 +256,7 @@ class MeshRuns : public ProgramTest {
     return Arguments{"train", "a.toml"} +
            set({"train.steps=4", "train.global_batch=4", "train.micro_batch=1", "data.seq_len=16",
                 "model.layers=4", "numerics.reduction=tree", "data.valid=text.txt", "train.eval_every=2",
-                "train.eval_batches=5", "precision.compute=bf16", "output.dir=" + folder}) +
+                "train.eval_tokens=80", "precision.compute=bf16", "output.dir=" + folder}) +
            set(keys);
   }
 

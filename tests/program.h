@@ -223,6 +223,8 @@ class ProgramTest : public testing::Test {
     std::string pattern = (fs::temp_directory_path() / "meshtrain_test_XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
     dir_ = pattern;
+    // What programs keep between runs is the test's own.
+    setenv("XDG_CACHE_HOME", path("cache").c_str(), 1);
   }
   ~ProgramTest() override {
     std::error_code ignored;

@@ -244,7 +244,7 @@ TEST_F(Ranks, PlansAreTheRunOnEveryMeshToTheByte) {
         if (key == "async") {
           keys.emplace_back("checkpoint.async=true");
         } else if (key == "evaluates") {
-          keys.insert(keys.end(), {"data.valid=text.txt", "train.eval_every=1", "train.eval_batches=3"});
+          keys.insert(keys.end(), {"data.valid=text.txt", "train.eval_every=1", "train.eval_tokens=24"});
         } else if (key == "tie=other") {
           keys.push_back(std::string("model.tie_embeddings=") + (tied ? "false" : "true"));
         } else if (key.starts_with("batch=")) {

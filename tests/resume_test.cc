@@ -44,7 +44,7 @@ TEST_F(Resume, TenStepsAndTenAreTwentyToTheBit) {
       const Arguments train =
           Arguments{"train", "a.toml"} + set({"precision.compute=" + compute, "precision.loss_scale=33554432.0",
                                               "precision.loss_scale_window=4", "data.valid=text.txt",
-                                              "train.eval_every=5", "train.eval_batches=2"});
+                                              "train.eval_every=5", "train.eval_tokens=128"});
       succeed(train + set({"output.dir=whole"}));
       const Outcome first = succeed(train + Arguments{"--stop-at-step", "10"});
       expect_contains(first.out, {"stopped after step 10 of 20", "meshtrain train run --resume"});
@@ -115,7 +115,7 @@ TEST_F(Resume, AnInterruptDuringAnEvaluationLosesNoEvaluation) {
   write_config("a.toml", "gpt2-tiny");
   const Arguments train = Arguments{"train", "a.toml"} +
                           set({"train.steps=4", "data.valid=text.txt", "train.eval_every=1",
-                               "train.eval_batches=1000000", "data.seq_len=4", "train.micro_batch=1"});
+                               "train.eval_tokens=0", "data.seq_len=4", "train.micro_batch=1"});
   succeed(train + set({"output.dir=whole"}));
   ASSERT_EQ(metrics("whole").size(), 8U);
   for (const std::size_t lines : {3U, 7U}) {  // within the second and the last evaluation
@@ -314,7 +314,7 @@ TEST_F(Resume, StagesAndRanksMayChangeAtEveryStop) {
       const Arguments train = Arguments{"train", "a.toml"} +
                               set({"precision.compute=" + compute, "numerics.reduction=tree", "train.steps=9",
                                    "model.layers=3", "train.micro_batch=1", "optimizer.lr=3e-4",
-                                   "data.valid=text.txt", "train.eval_every=3", "train.eval_batches=2"});
+                                   "data.valid=text.txt", "train.eval_every=3", "train.eval_tokens=60"});
       fs::remove_all(path("whole"));
       succeed(train + set({"output.dir=whole"}));
       // Two steps on each.

@@ -9,8 +9,8 @@ namespace meshtrain {
 // Those that this thread may run on, in ascending order; at least one.
 std::vector<int> available_cores();
 
-// Binds this thread, and the threads that it will start, to these cores; there is one at least. Where the system
-// forbids it nothing changes.
+// Binds this thread, and the threads that it will start, to these cores; there is one at least. Where the
+// system forbids it nothing changes.
 void bind_to_cores(std::span<const int> cores);
 
 // The same until the end of its life, which is on the same thread.

@@ -65,7 +65,8 @@ Config config_of_options(const Arguments& a, std::int64_t replicas) {
 
 Config make_config(const Arguments& a) {
   if (!(a.peak_tflops >= 0.0) || !std::isfinite(a.peak_tflops)) {
-    throw_user_error("--peak-tflops {} is no peak: give a number above 0, or 0 to measure it", a.peak_tflops);
+    throw_user_error("--peak-tflops {} is not a peak: give a number above 0, or 0 to measure it",
+                     a.peak_tflops);
   }
   if (!a.config.empty()) return with_vocabulary(load_config(a.config, a.overrides));
   const std::int64_t ranks = std::max<std::int64_t>(a.ranks.ranks, 1);
@@ -169,7 +170,7 @@ nlohmann::json measure(const Arguments& arguments, const Config& config, World& 
 }
 
 void print(const nlohmann::json& r) {
-  fmt::print("{} ({} parameters), batch {} x {} tokens x {} micro-steps, {}, {} x {}, median of {}\n",
+  fmt::print("{} ({} parameters), batch {} x {} tokens x {} micro-steps\n{}, {} x {}, median of {}\n",
              r["preset"].get<std::string>(), r["parameters"].get<std::int64_t>(),
              r["batch"].get<std::int64_t>(), r["seq_len"].get<std::int64_t>(),
              r["micro_steps"].get<std::int64_t>(), r["compute"].get<std::string>(),
@@ -182,9 +183,8 @@ void print(const nlohmann::json& r) {
   fmt::print("backward   {:10.4f} s (head, loss and reductions included)\n",
              r["backward_seconds"].get<double>());
   fmt::print("optimizer  {:10.4f} s (norm and clipping included)\n", r["optimizer_seconds"].get<double>());
-  fmt::print("MFU        {:10.1f} % ({:.4f} of {:.4f} TFLOP/s, {}; {})\n", 100.0 * r["mfu"].get<double>(),
-             r["achieved_tflops"].get<double>(), r["peak_tflops"].get<double>(),
-             r["peak_source"].get<std::string>(), r["flop_convention"].get<std::string>());
+  fmt::print("MFU        {:10.1f} % of {:.4f} TFLOP/s ({})\n", 100.0 * r["mfu"].get<double>(),
+             r["peak_tflops"].get<double>(), r["peak_source"].get<std::string>());
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include <cmath>
 #include <memory>
-#include <optional>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -51,8 +51,8 @@ void run(const Arguments& arguments) {
                        resolve_threads(config.machine.threads));
   load_weights_of(trained, config.model, model);
   install_stop_handler();
-  const Evaluation result =
-      evaluate(data, [&](const HostBatch& batch) { return model.evaluate(batch); }, stop_requested);
+  const Evaluation result = evaluate(
+      data, [&](const HostBatch& batch) { return model.evaluate(batch); }, stop_requested);
   if (result.interrupted) throw_run_error("interrupted before the evaluation was complete");
 
   const std::int64_t tokens_in_data = sampler.samples_per_epoch() * sampler.seq_len();
@@ -68,9 +68,9 @@ void run(const Arguments& arguments) {
     fmt::print("{}\n", json.dump(2));
     return;
   }
-  const std::string part =
-      result.tokens < tokens_in_data ? fmt::format("the first {} of {}", result.tokens, tokens_in_data)
-                                     : fmt::format("{}", result.tokens);
+  const std::string part = result.tokens < tokens_in_data
+                               ? fmt::format("the first {} of {}", result.tokens, tokens_in_data)
+                               : fmt::format("{}", result.tokens);
   fmt::print("{} (step {}) on {}: {} tokens, {:.4f} nats/token, {}\n", trained.weights->path(), trained.step(),
              path, part, result.nats_per_token,
              std::isfinite(result.bits_per_byte) ? fmt::format("{:.4f} bits/byte", result.bits_per_byte)

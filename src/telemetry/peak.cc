@@ -107,13 +107,13 @@ MatmulTiming time_matmul(const MatmulShape& shape, const MatmulBenchOptions& opt
   return timing;
 }
 
-QuickPeak quick_peak(DType dtype, int threads) {
-  constexpr double kSeconds = 0.5;  // in all
+KnownPeak quick_peak(DType dtype, int threads) {
+  constexpr double kSeconds = 0.5;      // in all
   constexpr double kUndisturbed = 0.8;  // part of their time that the threads had their cores
   // Shapes of a training step's products, the last ones large enough for every blocking.
   constexpr MatmulShape kShapes[] = {
       {512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 3072, 768}, {4096, 768, 3072}};
-  QuickPeak peak;
+  KnownPeak peak;
   const Stopwatch whole;
   for (const MatmulShape& shape : kShapes) {
     const double left = kSeconds - whole.seconds();

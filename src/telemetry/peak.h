@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "telemetry/peak_cache.h"
 
 namespace meshtrain {
 
@@ -45,11 +46,7 @@ MatmulTiming time_matmul(const MatmulShape& shape, const MatmulBenchOptions& opt
 // Bytes that a measurement of `shape` allocates.
 std::int64_t matmul_bytes(const MatmulShape& shape, const MatmulBenchOptions& options);
 
-struct QuickPeak {
-  double tflops = 0.0;       // of the fastest product
-  bool undisturbed = false;  // the threads had their cores nearly all the time: nothing else kept them busy
-};
 // Of a few shapes of a training step's products, the larger ones only where half a second suffices for them.
-QuickPeak quick_peak(DType dtype, int threads);
+KnownPeak quick_peak(DType dtype, int threads);
 
 }  // namespace meshtrain

@@ -51,11 +51,12 @@ bool is_of(const nlohmann::json& entry, const PeakKey& key) {
          says("version", version());
 }
 
-std::optional<double> tflops_of(const nlohmann::json& entry) {
+std::optional<KnownPeak> peak_of(const nlohmann::json& entry) {
   const auto found = entry.find("tflops");
   if (found == entry.end() || !found->is_number()) return std::nullopt;
   const auto value = found->get<double>();
-  return value > 0.0 && std::isfinite(value) ? std::optional(value) : std::nullopt;
+  if (!(value > 0.0 && std::isfinite(value))) return std::nullopt;
+  return KnownPeak{.tflops = value, .undisturbed = entry.value("undisturbed", nlohmann::json()) == true};
 }
 
 bool write_whole(const std::string& path, const std::string& text) {
@@ -77,12 +78,14 @@ std::string processor_name(const std::string& cpuinfo) {
   std::map<std::string, std::string> first;  // of the first processor
   for (std::string line; std::getline(file, line) && !trimmed(line).empty();) {
     const auto colon = line.find(':');
-    if (colon != std::string::npos) first.emplace(trimmed(line.substr(0, colon)), trimmed(line.substr(colon + 1)));
+    if (colon != std::string::npos)
+      first.emplace(trimmed(line.substr(0, colon)), trimmed(line.substr(colon + 1)));
   }
   if (first["model name"].empty() && first["flags"].empty()) return "unknown";
   const std::string& flags = first["flags"];
-  return fmt::format("{}, family {} model {} stepping {}, flags {:016x}", first["model name"], first["cpu family"],
-                     first["model"], first["stepping"], XXH3_64bits(flags.data(), flags.size()));
+  return fmt::format("{}, family {} model {} stepping {}, flags {:016x}", first["model name"],
+                     first["cpu family"], first["model"], first["stepping"],
+                     XXH3_64bits(flags.data(), flags.size()));
 }
 
 PeakCache::PeakCache(std::string path) : path_(std::move(path)) {}
@@ -99,22 +102,24 @@ std::string PeakCache::default_path() {
   return "";
 }
 
-std::optional<double> PeakCache::find(const PeakKey& key) const {
+std::optional<KnownPeak> PeakCache::find(const PeakKey& key) const {
   if (path_.empty()) return std::nullopt;
   for (const nlohmann::json& entry : entries_of(path_)) {
-    if (is_of(entry, key)) return tflops_of(entry);
+    if (is_of(entry, key)) return peak_of(entry);
   }
   return std::nullopt;
 }
 
-bool PeakCache::keep(const PeakKey& key, double tflops) const {
+bool PeakCache::keep(const PeakKey& key, KnownPeak peak) const {
   if (path_.empty()) return false;
   std::error_code failed;
   fs::create_directories(fs::path(path_).parent_path(), failed);
   nlohmann::json entries = nlohmann::json::array();
   for (const nlohmann::json& entry : entries_of(path_)) {
     if (is_of(entry, key)) {
-      tflops = std::max(tflops, tflops_of(entry).value_or(0.0));
+      const KnownPeak before = peak_of(entry).value_or(KnownPeak());
+      peak = {.tflops = std::max(peak.tflops, before.tflops),
+              .undisturbed = peak.undisturbed || before.undisturbed};
     } else {
       entries.push_back(entry);
     }
@@ -123,7 +128,8 @@ bool PeakCache::keep(const PeakKey& key, double tflops) const {
                      {"precision", name_of(key.dtype)},
                      {"threads", key.threads},
                      {"version", version()},
-                     {"tflops", tflops}});
+                     {"tflops", peak.tflops},
+                     {"undisturbed", peak.undisturbed}});
   return write_whole(path_, nlohmann::json{{"peaks", entries}}.dump(2) + "\n");
 }
 

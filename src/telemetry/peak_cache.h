@@ -16,8 +16,13 @@ struct PeakKey {
   int threads = 1;
 };
 
-// Name, family, model, stepping and a hash of the instruction sets, from a file such as /proc/cpuinfo; "unknown"
-// where it says none of them.
+struct KnownPeak {
+  double tflops = 0.0;
+  bool undisturbed = false;  // else it was measured while the cores were busy with something else, too
+};
+
+// Name, family, model, stepping and a hash of the instruction sets, from a file such as /proc/cpuinfo;
+// "unknown" where it says none of them.
 std::string processor_name(const std::string& cpuinfo = "/proc/cpuinfo");
 
 class PeakCache {
@@ -27,11 +32,12 @@ class PeakCache {
   // $XDG_CACHE_HOME/meshtrain/peaks.json, or .cache/meshtrain/peaks.json in $HOME; empty without either.
   static std::string default_path();
 
-  // TFLOP/s. A file that cannot be read or is not ours holds nothing.
-  std::optional<double> find(const PeakKey& key) const;
-  // Keeps the higher one of `tflops` and what is there. Whole or not at all; returns whether it could be written.
-  // Of two processes that keep something at once one may lose its own.
-  bool keep(const PeakKey& key, double tflops) const;
+  // A file that cannot be read or is not ours holds nothing.
+  std::optional<KnownPeak> find(const PeakKey& key) const;
+  // Keeps the faster one of `peak` and what is there, which counts as undisturbed if either is. Whole or not at
+  // all; returns whether it could be written. Of two processes that keep something at once one may lose its
+  // own.
+  bool keep(const PeakKey& key, KnownPeak peak) const;
 
   const std::string& path() const { return path_; }
 

@@ -54,9 +54,8 @@ std::string progress_text(const StepMetrics& m, std::int64_t total_steps, double
   };
   std::string text = joined();
   while (width > 0 && text.size() > static_cast<std::size_t>(width) && parts.size() > 2) {
-    parts.erase(std::min_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
-      return a.importance < b.importance;
-    }));
+    parts.erase(std::min_element(parts.begin(), parts.end(),
+                                 [](const Part& a, const Part& b) { return a.importance < b.importance; }));
     text = joined();
   }
   return text;

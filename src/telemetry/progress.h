@@ -1,5 +1,5 @@
-// What a person sees of a run: on a terminal one line that is rewritten, and now and then left standing; in a log a
-// plain line now and then.
+// What a person sees of a run: on a terminal one line that is rewritten, and now and then left standing; in a
+// log a plain line now and then.
 #pragma once
 
 #include <chrono>
@@ -58,9 +58,10 @@ class Progress {
   ProgressClock::time_point last_kept_;
 };
 
-// "step 12/200  loss 2.3457  norm 0.81  lr 3.00e-04  12.3k tokens/s  MFU 41.2%  2m10s left", without MFU where no
-// peak is known. Of what takes more columns than `width`, the learning rate, the norm, MFU, the rate and the time
-// left are omitted, in this order, until it fits; 0: no limit.
-std::string progress_text(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left, int width = 0);
+// "step 12/200  loss 2.3457  norm 0.81  lr 3.00e-04  12.3k tokens/s  MFU 41.2%  2m10s left", without MFU where
+// no peak is known. Of what takes more columns than `width`, the learning rate, the norm, MFU, the rate and the
+// time left are omitted, in this order, until it fits; 0: no limit.
+std::string progress_text(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left,
+                          int width = 0);
 
 }  // namespace meshtrain

@@ -24,12 +24,12 @@ struct DataConfig {
 };
 
 struct TrainConfig {
-  std::int64_t steps = 200;        // optimizer steps in all, a resumed run's earlier ones included
-  std::int64_t global_batch = 32;  // sequences an optimizer step
-  std::int64_t micro_batch = 4;    // sequences a forward pass
-  std::uint64_t seed = 1;          // below 2^63
-  double grad_clip = 1.0;          // 0: off
-  std::int64_t eval_every = 0;     // steps; 0: only at the end
+  std::int64_t steps = 200;           // optimizer steps in all, a resumed run's earlier ones included
+  std::int64_t global_batch = 32;     // sequences an optimizer step
+  std::int64_t micro_batch = 4;       // sequences a forward pass
+  std::uint64_t seed = 1;             // below 2^63
+  double grad_clip = 1.0;             // 0: off
+  std::int64_t eval_every = 0;        // steps; 0: only at the end
   std::int64_t eval_tokens = 131072;  // an evaluation, from the start of data.valid; 0: all of it
   // A bad step: its loss or gradient norm is not finite (fp16 skips such a step by itself), or the norm is a
   // spike.
@@ -133,8 +133,8 @@ struct Config {
   friend bool operator==(const Config&, const Config&) = default;
 };
 
-// Who wrote a config: a person, or an earlier run (config.toml of its folder, its checkpoints), which may be of a
-// version whose keys there are no more; those are passed over.
+// Who wrote a config: a person, or an earlier run (config.toml of its folder, its checkpoints), which may be of
+// a version whose keys there are no more; those are passed over.
 enum class ConfigWriter : std::uint8_t { kPerson, kRun };
 
 // Reads FILE and applies overrides "section.key=value"; the last one of a key wins. A preset is applied

@@ -20,7 +20,9 @@ ConfigField peak_tflops() {
   result.key = "peak_tflops";
   result.type = "\"measure\", \"off\" or a number";
   result.meaning =
-      "Peak of the matrix product in TFLOP/s that MFU is a fraction of: measured when the run starts, not "
+      "Peak of the matrix product in TFLOP/s that MFU is a fraction of: measured once on each host that a run "
+      "of "
+      "more than 20 seconds comes to and kept for later ones ([numerics.md](numerics.md#flops-and-mfu)), not "
       "reported, or given.";
   result.takes_text = true;
   result.set = [](Config& config, const toml::node& node) -> std::string {

@@ -44,9 +44,9 @@ TEST(Config, AKeyOfAnEarlierVersionIsReadOnlyWhereARunWroteIt) {
   const std::string text = "[model]\npreset = \"llama-tiny\"\n[train]\nsteps = 7\neval_batches = 20\n";
   EXPECT_EQ(parse_config(text, "x/config.toml", {}, ConfigWriter::kRun),
             parse_config("[model]\npreset = \"llama-tiny\"\n[train]\nsteps = 7\n", "x", {}));
-  for (const auto& [document, overrides] :
-       {std::pair(text, std::vector<std::string>{}),
-        std::pair(std::string("[model]\npreset = \"llama-tiny\"\n"), std::vector<std::string>{"train.eval_batches=2"})}) {
+  for (const auto& [document, overrides] : {std::pair(text, std::vector<std::string>{}),
+                                            std::pair(std::string("[model]\npreset = \"llama-tiny\"\n"),
+                                                      std::vector<std::string>{"train.eval_batches=2"})}) {
     try {
       parse_config(document, "a.toml", overrides);
       ADD_FAILURE() << "accepted";

@@ -53,8 +53,7 @@ struct Part {
 void append_micro_batch(const EvaluationData& data, std::int64_t index, Batch& batch) {
   const std::int64_t first = index * data.micro_batch;
   const std::int64_t count =
-      std::clamp<std::int64_t>(
-      evaluated_sequences(data.sampler, data.tokens) - first, 0, data.micro_batch);
+      std::clamp<std::int64_t>(evaluated_sequences(data.sampler, data.tokens) - first, 0, data.micro_batch);
   Batch micro = data.sampler.batch(first, count);
   micro.tokens.resize(static_cast<std::size_t>(data.micro_batch * data.sampler.seq_len()), 0);
   micro.targets.resize(micro.tokens.size(), ops::kIgnoredTarget);
@@ -108,7 +107,8 @@ EvaluationRanks evaluation_ranks(const Assembly& assembly) {
 
 Evaluation evaluate(const EvaluationData& data, const EvaluateBatch& run, const std::function<bool()>& stop,
                     const EvaluationRanks& ranks) {
-  const std::int64_t batches = (evaluated_sequences(data.sampler, data.tokens) + data.micro_batch - 1) / data.micro_batch;
+  const std::int64_t batches =
+      (evaluated_sequences(data.sampler, data.tokens) + data.micro_batch - 1) / data.micro_batch;
   const auto replicas = static_cast<std::int64_t>(ranks.sources.size());
   const std::int64_t at_once = std::min(ranks.at_once, (batches + replicas - 1) / replicas);
   double loss_sum = 0.0;

@@ -143,10 +143,10 @@ TEST(Evaluation, HasTheBitsOfOneSequenceAfterTheOtherHoweverTheyAreDealt) {
         for (const std::int64_t stages : {1, 2}) {
           for (const std::int64_t at_once : {1, 2, 5}) {
             Dealt run = {.samples = samples,
-                       .micro_batch = micro_batch,
-                       .replicas = replicas,
-                       .at_once = at_once,
-                       .stages = stages};
+                         .micro_batch = micro_batch,
+                         .replicas = replicas,
+                         .at_once = at_once,
+                         .stages = stages};
             expect_sequences(run, samples);
             run.tokens = 41;  // of 9 sequences of 5
             expect_sequences(run, std::min<std::int64_t>(samples, 9));
@@ -180,8 +180,7 @@ TEST(Evaluation, WithIdsThatTheTokenizerLacksHasNoBitsPerByte) {
     const BatchSampler sampler(source, {.seq_len = kSeq, .shuffle = false, .vocab = 300});
     return evaluate(
         {.sampler = sampler, .tokenizer = tokenizer, .micro_batch = 3},
-        [](const HostBatch& batch) { return losses_of(batch.tokens, batch.targets); },
-        [] { return false; });
+        [](const HostBatch& batch) { return losses_of(batch.tokens, batch.targets); }, [] { return false; });
   };
   EXPECT_GT(evaluated(*bytes).bytes, 0);
   const Evaluation without = evaluated(*none);

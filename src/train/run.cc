@@ -1,5 +1,6 @@
 #include "train/run.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -270,13 +271,16 @@ class Run {
     return achieved > peak_->tflops() ? std::nullopt : std::optional(achieved / peak_->tflops());
   }
 
-  // Between steps, once it shows that the run lasts: nobody waits for MFU. All ranks ask after the same steps, the
-  // 2nd, 4th, 8th … of this process.
+  // Between steps, once it shows that the run lasts: nobody waits for MFU. All ranks ask after the same steps,
+  // the 2nd, 4th, 8th … of this process.
   void measure_peak_if_worthwhile(double step_seconds) {
     if (!peak_->is_measured() || steps_here_ < 2 || !std::has_single_bit(steps_here_)) return;
-    const double seconds_left = step_seconds * static_cast<double>(config_.train.steps - place_.step);
-    const bool is_wanted = peak_->tflops() <= 0.0 || peak_is_low_;
-    const bool wishes = output_ && is_wanted && seconds_left >= kLongRun && peak_measurements_ < kMostMeasurements;
+    const std::int64_t last =
+        options_.stop_at_step > 0 ? std::min(options_.stop_at_step, config_.train.steps) : config_.train.steps;
+    const double seconds_left = step_seconds * static_cast<double>(last - place_.step);
+    const bool is_wanted = peak_measurements_ == 0 ? peak_->is_doubtful() || peak_is_low_
+                                                   : peak_is_low_ && peak_measurements_ < kMostMeasurements;
+    const bool wishes = output_ && is_wanted && seconds_left >= kLongRun;
     if (!any_rank(control_, wishes)) return;
     ++peak_measurements_;
     peak_is_low_ = false;
@@ -388,8 +392,8 @@ class Run {
   std::optional<CheckpointWriter> writer_;
   RunPosition place_;
   CheckpointRhythm rhythm_;
-  double stalled_seconds_ = 0.0;  // that training stood still for saves
-  bool evaluation_owed_ = false;  // due after the step done last, and not recorded yet
+  double stalled_seconds_ = 0.0;            // that training stood still for saves
+  bool evaluation_owed_ = false;            // due after the step done last, and not recorded yet
   static constexpr double kLongRun = 20.0;  // seconds for which measuring the peak is worthwhile
   static constexpr int kMostMeasurements = 5;
   std::optional<RunPeak> peak_;

@@ -79,8 +79,10 @@ std::string precision_text(const RunFacts& facts) {
   const Config& config = facts.config;
   std::string text(name_of(config.precision.compute));
   if (config.reduction != "fast") text += fmt::format(", reduction {}", config.reduction);
-  if (config.recompute != RecomputePolicy::kNone) text += fmt::format(", recompute {}", name_of(config.recompute));
-  text += fmt::format("; {} per rank", format_bytes(facts.bytes));
+  if (config.recompute != RecomputePolicy::kNone)
+    text += fmt::format(", recompute {}", name_of(config.recompute));
+  text +=
+      fmt::format("; {} of memory{}", format_bytes(facts.bytes), ranks_of(config.mesh) > 1 ? " on rank 0" : "");
   if (!facts.peak.empty()) text += fmt::format("; peak {}", facts.peak);
   return text;
 }

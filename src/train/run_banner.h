@@ -17,9 +17,9 @@ struct RunFacts {
   std::int64_t steps_done = 0;  // before this process
   std::int64_t position = 0;    // samples trained on before
   std::string engine;
-  int threads = 1;           // of a rank
-  std::int64_t bytes = 0;    // that a rank needs, the one that leads
-  std::string peak;          // which MFU is a fraction of; empty: not known
+  int threads = 1;         // of a rank
+  std::int64_t bytes = 0;  // that rank 0 needs
+  std::string peak;        // which MFU is a fraction of; empty: not known
 };
 
 // Label and value in two columns, a line each.

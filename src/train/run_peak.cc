@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <map>
+#include <span>
 #include <utility>
 
 #include "base/cores.h"
 #include "comm/agreement.h"
 #include "telemetry/peak.h"
+#include "telemetry/units.h"
 
 namespace meshtrain {
 namespace {
@@ -37,7 +40,8 @@ Place place_of_this_rank(int threads) {
   Place place{.host = host_id(), .threads = threads, .cores = {}};
   for (const int core : available_cores()) {
     const auto byte = static_cast<std::size_t>(core / 8);
-    if (byte < place.cores.size()) place.cores[byte] = static_cast<std::uint8_t>(place.cores[byte] | 1U << (core % 8));
+    if (byte < place.cores.size())
+      place.cores[byte] = static_cast<std::uint8_t>(place.cores[byte] | 1U << (core % 8));
   }
   return place;
 }
@@ -50,11 +54,25 @@ std::vector<int> cores_in(const Place& place) {
   return cores;
 }
 
-// The sum over hosts; 0 where one of them does not know.
-double sum_of_hosts(Communicator& ranks, bool speaks, double tflops) {
-  const bool missing = any_rank(ranks, speaks && tflops <= 0.0);
-  const double sum = sum_of_ranks(ranks, speaks ? tflops : 0.0, Traffic::kOther);
-  return missing ? 0.0 : sum;
+// Of the ranks of one host together.
+struct Host {
+  Place place;
+  std::size_t first_rank = 0;
+  int threads() const {
+    const auto cores = static_cast<std::int64_t>(cores_in(place).size());
+    return static_cast<int>(std::clamp<std::int64_t>(cores, 1, place.threads));
+  }
+};
+
+std::map<std::uint64_t, Host> hosts_of(std::span<const Place> ranks) {
+  std::map<std::uint64_t, Host> hosts;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    Place& place =
+        hosts.try_emplace(ranks[rank].host, Host{.place = {}, .first_rank = rank}).first->second.place;
+    place.threads += ranks[rank].threads;
+    for (std::size_t i = 0; i < place.cores.size(); ++i) place.cores[i] |= ranks[rank].cores[i];
+  }
+  return hosts;
 }
 
 }  // namespace
@@ -67,36 +85,38 @@ RunPeak::RunPeak(const Config& config, Communicator& control, int threads, PeakC
   key_.dtype = config.precision.compute;
   if (!measured_) return;
   const Place own = place_of_this_rank(threads);
-  Place host{.host = own.host, .threads = 0, .cores = {}};  // all ranks of this host
-  const std::vector<Place> all = gather_from_ranks<Place>(control, {&own, 1}, Traffic::kOther);
-  measures_ = true;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    all_threads_ += all[rank].threads;
-    if (all[rank].host != own.host) continue;
-    if (static_cast<int>(rank) < control.rank()) measures_ = false;
-    host.threads += all[rank].threads;
-    for (std::size_t i = 0; i < host.cores.size(); ++i) host.cores[i] |= all[rank].cores[i];
-  }
-  cores_ = cores_in(host);
+  const auto hosts = hosts_of(gather_from_ranks<Place>(control, {&own, 1}, Traffic::kOther));
+  for (const auto& [id, host] : hosts) all_threads_ += host.threads();
+  const Host& host = hosts.at(own.host);
+  cores_ = cores_in(host.place);
+  key_.threads = host.threads();
   key_.processor = processor_name();
-  key_.threads = static_cast<int>(std::clamp<std::int64_t>(static_cast<std::int64_t>(cores_.size()), 1, host.threads));
-  tflops_ = sum_of_hosts(control_, measures_, measures_ ? cache_.find(key_).value_or(0.0) : 0.0);
+  measures_ = host.first_rank == static_cast<std::size_t>(control.rank());
+  if (measures_) own_ = cache_.find(key_).value_or(KnownPeak());
+  add_up_hosts();
 }
 
 void RunPeak::measure() {
-  double own = 0.0;
   if (measures_) {
     const BoundToCores bound(cores_);
-    const QuickPeak peak = quick_peak(key_.dtype, key_.threads);
-    own = peak.tflops;
-    if (peak.undisturbed) cache_.keep(key_, own);
+    const KnownPeak now = quick_peak(key_.dtype, key_.threads);
+    cache_.keep(key_, now);
+    own_ = {.tflops = std::max(own_.tflops, now.tflops), .undisturbed = own_.undisturbed || now.undisturbed};
   }
-  tflops_ = std::max(tflops_, sum_of_hosts(control_, measures_, own));
+  add_up_hosts();
+}
+
+// The rate of all is known where that of each host is.
+void RunPeak::add_up_hosts() {
+  const bool unknown = any_rank(control_, measures_ && own_.tflops <= 0.0);
+  doubtful_ = any_rank(control_, measures_ && !own_.undisturbed);
+  const double sum = sum_of_ranks(control_, measures_ ? own_.tflops : 0.0, Traffic::kOther);
+  tflops_ = unknown ? 0.0 : sum;
 }
 
 std::string RunPeak::text() const {
-  return fmt::format("{:.3g} TFLOP/s ({}, {} thread{})", tflops_, name_of(key_.dtype), all_threads_,
-                     all_threads_ == 1 ? "" : "s");
+  return fmt::format("{:.3g} TFLOP/s ({}, {})", tflops_, name_of(key_.dtype),
+                     all_threads_ > 0 ? format_count(all_threads_, "thread") : "as configured");
 }
 
 }  // namespace meshtrain

@@ -13,31 +13,37 @@ namespace meshtrain {
 
 class RunPeak {
  public:
-  // What machine.peak_tflops gives, else what was measured before on each host of the run, for the cores that its
-  // ranks use there together. Measures nothing. A collective call of the run's ranks. `threads`: of this rank.
+  // What machine.peak_tflops gives, else what was measured before on each host of the run, for the cores that
+  // its ranks use there together. Measures nothing. A collective call of the run's ranks. `threads`: of this
+  // rank.
   RunPeak(const Config& config, Communicator& control, int threads, PeakCache cache = PeakCache());
 
   // TFLOP/s; 0: not known.
   double tflops() const { return tflops_; }
   // Whether machine.peak_tflops leaves it to measurements.
   bool is_measured() const { return measured_; }
+  // Whether measuring may raise it: it is not known, or was measured on a busy host.
+  bool is_doubtful() const { return measured_ && doubtful_; }
 
-  // Measures, in half a second or so, by one rank of each host while the others wait, and keeps what came out for
-  // later runs unless the host was busy with something else. What is known never falls. A collective call; this
-  // rank must have nothing under way.
+  // Measures, in half a second or so, by one rank of each host while the others wait, and keeps what came out
+  // for later runs. What is known never falls. A collective call; this rank must have nothing under way.
   void measure();
 
   // "0.981 TFLOP/s (bf16, 2 threads)".
   std::string text() const;
 
  private:
+  void add_up_hosts();
+
   Communicator& control_;
   PeakCache cache_;
   PeakKey key_;             // of this host
+  KnownPeak own_;           // of this host, where this rank measures
   std::vector<int> cores_;  // that the run's ranks use on this host
   bool measured_ = false;
   bool measures_ = false;  // this rank, for its host
-  std::int64_t all_threads_ = 0;
+  bool doubtful_ = true;
+  std::int64_t all_threads_ = 0;  // of all hosts
   double tflops_ = 0.0;
 };
 
