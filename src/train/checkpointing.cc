@@ -202,6 +202,10 @@ Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& o
   return config;
 }
 
+RunPosition position_of(const Checkpoint& checkpoint) {
+  return state_of(checkpoint).position;
+}
+
 void check_same_model(const ModelSpec& here, const Checkpoint& checkpoint) {
   const ModelSpec there = config_of(checkpoint).model;
   if (here == there) return;

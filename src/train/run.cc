@@ -1,7 +1,6 @@
 #include "train/run.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -52,7 +51,8 @@ class Run {
         device_(world.make_device()),
         assembly_(config, *device_, world, plan_memory(config, *device_, world)),
         control_(*assembly_.groups.control),
-        rhythm_(config) {
+        rhythm_(config),
+        peak_(config, control_, assembly_.stream.threads()) {
     if (assembly_.leads()) output_.emplace(config);
     const RunStart start = begin();
     if (output_) output_->open(start, options_.restarted);
@@ -62,8 +62,7 @@ class Run {
                                               .copy = assembly_.checkpoint_copy(),
                                               .hook = phases_of_saving(options.at_phase)},
                     assembly_.groups.checkpoint.get());
-    peak_.emplace(config, control_, assembly_.stream.threads());
-    if (output_) output_->begin(facts());
+    if (output_) output_->begin();
     if (trace_ != nullptr) trace_->begin(assembly_);
   }
 
@@ -110,8 +109,16 @@ class Run {
   // Initial weights, or those of a checkpoint.
   RunStart begin() {
     const ResumeSource source = source_to_go_on_from();
+    RunStart start;
+    if (source.checkpoint) start = start_from(source);
+    if (output_) output_->say_what_is_trained(facts());
     place_ = load_start(assembly_, source.checkpoint.get());
-    if (!source.checkpoint) return {};
+    return start;
+  }
+
+  // Sets the place, and throws UserError where nothing is left to do.
+  RunStart start_from(const ResumeSource& source) {
+    place_ = position_of(*source.checkpoint);
     // A checkpoint from elsewhere begins a run of its own.
     const std::string& from = source.checkpoint->path();
     const RunStart start = {.from = from,
@@ -218,7 +225,6 @@ class Run {
       metrics.loss_scale = result.loss_scale;
       output_->record(metrics);
     }
-    ++steps_here_;
     if (!result.stop) naming_step(number, [&] { measure_peak_if_worthwhile(watch.seconds()); });
     return result.stop ? StepEnd::kStop : StepEnd::kDone;
   }
@@ -258,35 +264,24 @@ class Run {
             .engine = std::string(world_.engine()),
             .threads = assembly_.stream.threads(),
             .bytes = assembly_.planned_memory().total(),
-            .peak = peak_->tflops() > 0.0 ? peak_->text() : ""};
+            .peak = peak_.tflops() > 0.0 ? peak_.text() : ""};
   }
 
   // MFU, or nothing where no peak is known.
   std::optional<double> utilization(double tokens_per_second) {
-    if (peak_->tflops() <= 0.0) return std::nullopt;
-    const double achieved = tokens_per_second * 1e-12 *
-                            static_cast<double>(model_flops_per_token(config_.model, config_.data.seq_len));
-    // A step faster than the peak says that the peak was measured while the machine was busy.
-    peak_is_low_ = peak_is_low_ || achieved > peak_->tflops();
-    return achieved > peak_->tflops() ? std::nullopt : std::optional(achieved / peak_->tflops());
+    return peak_.part(tokens_per_second * 1e-12 *
+                      static_cast<double>(model_flops_per_token(config_.model, config_.data.seq_len)));
   }
 
-  // Between steps, once it shows that the run lasts: nobody waits for MFU. All ranks ask after the same steps,
-  // the 2nd, 4th, 8th … of this process.
+  // Between steps, once it shows that the run lasts: nobody waits for MFU.
   void measure_peak_if_worthwhile(double step_seconds) {
-    if (!peak_->is_measured() || steps_here_ < 2 || !std::has_single_bit(steps_here_)) return;
     const std::int64_t last =
         options_.stop_at_step > 0 ? std::min(options_.stop_at_step, config_.train.steps) : config_.train.steps;
     const double seconds_left = step_seconds * static_cast<double>(last - place_.step);
-    const bool is_wanted = peak_measurements_ == 0 ? peak_->is_doubtful() || peak_is_low_
-                                                   : peak_is_low_ && peak_measurements_ < kMostMeasurements;
-    const bool wishes = output_ && is_wanted && seconds_left >= kLongRun;
-    if (!any_rank(control_, wishes)) return;
-    ++peak_measurements_;
-    peak_is_low_ = false;
-    assembly_.settle();
-    peak_->measure();
-    if (output_) output_->say(fmt::format("MFU is relative to the peak measured now, {}", peak_->text()));
+    const bool measured = peak_.measure_if_worthwhile(seconds_left, [this] { assembly_.settle(); });
+    if (measured && output_) {
+      output_->say(fmt::format("MFU is relative to the peak measured now, {}", peak_.text()));
+    }
   }
 
   // Whether the step that was done last is one to evaluate after.
@@ -347,7 +342,7 @@ class Run {
                     .seconds = seconds,
                     .tokens_per_second = static_cast<double>(tokens_) / seconds,
                     .threads = assembly_.stream.threads(),
-                    .peak_tflops = peak_->tflops(),
+                    .peak_tflops = peak_.tflops(),
                     .engine = std::string(world_.engine()),
                     .ranks = ranks,
                     .checkpoint = output_->checkpoint(),
@@ -392,14 +387,9 @@ class Run {
   std::optional<CheckpointWriter> writer_;
   RunPosition place_;
   CheckpointRhythm rhythm_;
-  double stalled_seconds_ = 0.0;            // that training stood still for saves
-  bool evaluation_owed_ = false;            // due after the step done last, and not recorded yet
-  static constexpr double kLongRun = 20.0;  // seconds for which measuring the peak is worthwhile
-  static constexpr int kMostMeasurements = 5;
-  std::optional<RunPeak> peak_;
-  int peak_measurements_ = 0;
-  bool peak_is_low_ = false;
-  std::uint64_t steps_here_ = 0;  // of this process
+  double stalled_seconds_ = 0.0;  // that training stood still for saves
+  bool evaluation_owed_ = false;  // due after the step done last, and not recorded yet
+  RunPeak peak_;
   std::int64_t tokens_ = 0;
   std::optional<double> last_loss_;
   std::optional<Evaluation> last_evaluation_;

@@ -46,6 +46,7 @@ std::string epochs_text(const RunFacts& facts, std::int64_t samples) {
 std::string training_text(const RunFacts& facts) {
   const TrainConfig& train = facts.config.train;
   const std::int64_t seq_len = facts.config.data.seq_len;
+  if (facts.steps_done >= train.steps) return fmt::format("all {} steps are done", grouped(train.steps));
   const std::int64_t samples = (train.steps - facts.steps_done) * train.global_batch;
   return fmt::format("steps {} to {} of {} tokens each: {} tokens, {}", grouped(facts.steps_done + 1),
                      grouped(train.steps), grouped(train.global_batch * seq_len), grouped(samples * seq_len),

@@ -46,8 +46,10 @@ class RunOutput {
   // Makes or keeps the run folder, and moves what another run left out of the way, unless what it holds is
   // this run's own: `own_folder`. Throws UserError.
   void open(const RunStart& start, bool own_folder);
-  // Before the first step: says what is trained, on what and where.
-  void begin(const RunFacts& facts);
+  // Before what may take long.
+  void say_what_is_trained(const RunFacts& facts);
+  // Before the first step, once the folder is open.
+  void begin();
 
   void record(const StepMetrics& metrics);
   void record(const EvalMetrics& metrics);

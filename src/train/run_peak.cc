@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <fstream>
 #include <map>
 #include <span>
@@ -97,6 +98,7 @@ RunPeak::RunPeak(const Config& config, Communicator& control, int threads, PeakC
 }
 
 void RunPeak::measure() {
+  ++measurements_;
   if (measures_) {
     const BoundToCores bound(cores_);
     const KnownPeak now = quick_peak(key_.dtype, key_.threads);
@@ -104,6 +106,25 @@ void RunPeak::measure() {
     own_ = {.tflops = std::max(own_.tflops, now.tflops), .undisturbed = own_.undisturbed || now.undisturbed};
   }
   add_up_hosts();
+  doubtful_ = false;  // as good as it gets now
+}
+
+bool RunPeak::measure_if_worthwhile(double seconds_left, const std::function<void()>& settle) {
+  constexpr int kMostMeasurements = 5;
+  ++calls_;
+  if (!measured_ || calls_ < 2 || !std::has_single_bit(calls_)) return false;
+  const bool is_wanted = doubtful_ && seconds_left >= kLongRun && measurements_ < kMostMeasurements;
+  if (!any_rank(control_, control_.rank() == 0 && is_wanted)) return false;
+  settle();
+  measure();
+  return true;
+}
+
+std::optional<double> RunPeak::part(double tflops) {
+  if (tflops_ <= 0.0) return std::nullopt;
+  if (tflops <= tflops_) return tflops / tflops_;
+  doubtful_ = true;
+  return std::nullopt;
 }
 
 // The rate of all is known where that of each host is.
