@@ -70,6 +70,7 @@ class Run {
     try {
       loop();
       writer_->flush();
+      say_unremoved();
       // No rank has succeeded before all are here: one that hangs is missed, and the run is not said to be
       // over.
       naming_step(place_.step, [&] {
@@ -322,10 +323,15 @@ class Run {
     if (output_) output_->before_save();
     writer_->write(checkpoint_contents(assembly_, place_));
     if (output_) output_->saved(place_.step);
+    say_unremoved();
     const SaveTimes times = {.stall = watch.seconds(), .writing = writer_->stats().mean_write_seconds()};
     stalled_seconds_ += times.stall;
     const std::string told = rhythm_.saved(place_.step, times, control_);
     if (output_ && !told.empty()) output_->say(told);
+  }
+
+  void say_unremoved() {
+    for (const std::string& path : writer_->take_unremoved()) output_->say(unremoved_text(path));
   }
 
   void write_summary() {

@@ -28,6 +28,10 @@ bool is_of_same_run(const Config& config, const std::string& from) {
   return lies_in(from, config.checkpoint.dir);
 }
 
+std::string unremoved_text(const std::string& path_and_reason) {
+  return fmt::format("an old checkpoint cannot be removed: {}; remove it yourself", path_and_reason);
+}
+
 std::string RunOutput::in_folder(const char* name) const {
   return (fs::path(config_.output.dir) / name).string();
 }
@@ -95,7 +99,9 @@ void RunOutput::keep_folder(const RunStart& start) {
     notice("a later checkpoint of the earlier run is now {}", path);
   }
   // What was not removed to the end, or not written to the end, when the run was cut off.
-  prune_checkpoints(config_.checkpoint.dir, config_.checkpoint.keep);
+  for (const std::string& path : prune_checkpoints(config_.checkpoint.dir, config_.checkpoint.keep)) {
+    notice("{}", unremoved_text(path));
+  }
 }
 
 void RunOutput::make_folder(bool own) {
@@ -133,6 +139,14 @@ void RunOutput::say_what_is_trained(const RunFacts& facts) {
 void RunOutput::begin() {
   write_whole_file(in_folder("config.toml"), to_toml(config_));
   metrics_.emplace(in_folder("metrics.jsonl"), resumed_ ? std::optional(first_step_) : std::nullopt);
+}
+
+void RunOutput::say(const std::string& text) {
+  if (progress_) {
+    progress_->message("meshtrain: " + text);
+  } else {
+    notice("{}", text);
+  }
 }
 
 void RunOutput::record(const StepMetrics& metrics) {

@@ -28,6 +28,9 @@ struct RunStart {
 // Whether `from` is a checkpoint of the run that `config` describes, not one that begins another.
 bool is_of_same_run(const Config& config, const std::string& from);
 
+// What is said of a checkpoint that could not be removed ("PATH: REASON"): it is in nobody's way.
+std::string unremoved_text(const std::string& path_and_reason);
+
 class RunOutput {
  public:
   // Nobody else trains in the run's folders from here on. Throws UserError where somebody does.
@@ -53,8 +56,8 @@ class RunOutput {
 
   void record(const StepMetrics& metrics);
   void record(const EvalMetrics& metrics);
-  // A line on standard error, during the run.
-  void say(const std::string& text) { progress_->message("meshtrain: " + text); }
+  // A line on standard error.
+  void say(const std::string& text);
   // A checkpoint vouches for the metrics up to its step: they are on the disk first.
   void before_save() { metrics_->sync(); }
   void saved(std::int64_t step);
