@@ -320,7 +320,10 @@ class Run {
     const TraceSpan span = traced("{}", config_.checkpoint.async ? "checkpoint copy" : "checkpoint");
     const Stopwatch watch;
     assembly_.settle();
-    if (output_) output_->before_save();
+    if (output_) {
+      output_->check_folders();
+      output_->before_save();
+    }
     writer_->write(checkpoint_contents(assembly_, place_));
     if (output_) output_->saved(place_.step);
     say_unremoved();
@@ -338,6 +341,7 @@ class Run {
     assembly_.settle();
     const std::vector<RankSummary> ranks = summaries_of_ranks(assembly_);
     if (!output_) return;
+    output_->check_folders();
     const double seconds = watch_.seconds();
     output_->write({.steps = place_.step,
                     .updates = place_.updates,
@@ -405,6 +409,9 @@ class Run {
 
 std::string with_advice(std::string_view failure, const Config& config) {
   if (failure.ends_with('.')) failure.remove_suffix(1);
+  std::error_code ignored;
+  // A folder that is gone says nothing about what was saved.
+  if (!std::filesystem::is_directory(config.checkpoint.dir, ignored)) return std::string(failure);
   const std::optional<CheckpointPlace> newest = newest_checkpoint(config.checkpoint.dir);
   if (!newest) return fmt::format("{}. No checkpoint was saved before", failure);
   return fmt::format("{}. The newest checkpoint is {}; to go on from there: meshtrain train {} --resume",

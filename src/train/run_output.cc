@@ -70,6 +70,28 @@ void RunOutput::open(const RunStart& start, bool own_folder) {
     make_folder(own_folder);
   }
   lock_folders();  // those that were made just now
+  for (const auto& [key, folder] :
+       {std::pair("output.dir", config_.output.dir), std::pair("checkpoint.dir", config_.checkpoint.dir)}) {
+    const auto lock = std::find_if(locks_.begin(), locks_.end(),
+                                   [&dir = folder](const FolderLock& each) { return each.is_of(dir); });
+    if (lock != locks_.end()) folders_.push_back({key, folder, &*lock});
+  }
+}
+
+void RunOutput::check_folders() const {
+  for (const Folder& folder : folders_) {
+    if (folder.lock->is_of(folder.path)) continue;
+    const std::string now = folder.lock->current_name();
+    if (now.empty()) {
+      throw_run_error("{} = \"{}\" was removed while the run trained in it, so that nothing can be saved",
+                      folder.key, folder.path);
+    }
+    throw_run_error(
+        "{} = \"{}\" was renamed to {} while the run trained in it. Rename it back and resume, or resume where "
+        "it is "
+        "now (for an output.dir: `meshtrain train {} --resume`)",
+        folder.key, folder.path, now, now);
+  }
 }
 
 // The other ranks wait meanwhile.
@@ -150,6 +172,7 @@ void RunOutput::say(const std::string& text) {
 }
 
 void RunOutput::record(const StepMetrics& metrics) {
+  check_folders();
   metrics_->append(metrics);
   progress_->step(metrics);
 }

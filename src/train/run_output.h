@@ -54,6 +54,9 @@ class RunOutput {
   // Before the first step, once the folder is open.
   void begin();
 
+  // Each step, before anything is written: throws RunError where the run's folders are not where they were.
+  void check_folders() const;
+
   void record(const StepMetrics& metrics);
   void record(const EvalMetrics& metrics);
   // A line on standard error.
@@ -79,6 +82,12 @@ class RunOutput {
 
   const Config& config_;
   std::list<FolderLock> locks_;
+  struct Folder {
+    const char* key;
+    std::string path;
+    const FolderLock* lock;
+  };
+  std::vector<Folder> folders_;  // that the run writes to
   bool resumed_ = false;
   std::int64_t first_step_ = 0;
   std::string checkpoint_;
