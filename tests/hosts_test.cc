@@ -211,7 +211,7 @@ TEST_F(Hosts, ACutNetworkIsADeadlineOnBothSides) {
   const std::regex expected(
       "meshtrain: step \\d+: [a-z-]+ .*, operation \\d+ of group \"[a-z]+\" \\(ranks 0, 1, 2, 3\\): .*"
       "ranks? (2|3|2, 3)\\. The deadline of 4 s has passed\\. The newest checkpoint is "
-      "run/checkpoints/step-\\d+; to go on from there: meshtrain train run --resume\n");
+      "run/checkpoints/step-\\d+; to resume from it: `meshtrain train run --resume`\n");
   EXPECT_TRUE(std::regex_search(outcome.err, expected)) << outcome;
   expect_goes_on_here();
 }

@@ -115,7 +115,7 @@ TEST_F(Restart, TwiceAndThenTheRestartsAreUsedUp) {
     expect_contains(outcome.err, {"meshtrain: rank 3 (process ",
                                   "--max-restarts 1: the run was restarted 1 time. "
                                   "The newest checkpoint is run/checkpoints/step-",
-                                  "to go on from there: meshtrain train run --resume"});
+                                  "to resume from it: `meshtrain train run --resume`"});
     expect_nothing_is_left();
   }
 }

@@ -369,5 +369,60 @@ TEST_F(Train, EvaluationIsTheSameForEveryMeshMicroBatchAndCommand) {
   }
 }
 
+// Stopped by a signal is another end than done, for schedulers; stopped where the user wished is not.
+TEST_F(Train, AnInterruptedRunEndsWithTheStatusAskedFor) {
+  write_config("a.toml", "gpt2-tiny");
+  for (const Arguments& ranks :
+       {Arguments{}, Arguments{"--ranks", "2"}, Arguments{"--ranks", "2", "--ranks-as", "threads"},
+        Arguments{"--ranks", "2", "--max-restarts", "1"}}) {
+    for (const auto& [asked, status] : {std::pair("75", 75), std::pair("", 0)}) {
+      SCOPED_TRACE(testing::PrintToString(ranks) + asked);
+      fs::remove_all(path("run"));
+      Arguments train = Arguments{"train", "a.toml", "-s", "train.steps=1000000"} + ranks;
+      if (status != 0) train = train + Arguments{"--interrupted-status", asked};
+      Process process(MESHTRAIN_BINARY, train, dir_);
+      ASSERT_TRUE(process.wait_until([&] { return metrics("run").size() >= 2; }));
+      process.signal(SIGTERM);
+      const Outcome outcome = process.finish();
+      EXPECT_EQ(outcome.status, status) << outcome;
+      expect_contains(outcome.out,
+                      {"of 1000000: the run is not finished. Saved in run/checkpoints/step-", "--resume`"});
+    }
+  }
+  succeed({"train", "a.toml", "--interrupted-status", "75", "-s", "output.dir=whole"});
+  succeed({"train", "a.toml", "--interrupted-status", "75", "-s", "output.dir=part", "--stop-at-step", "3"});
+  for (const std::string bad : {"-1", "256", "x", ""}) {
+    EXPECT_EQ(run({"train", "a.toml", "--interrupted-status", bad}).status, 2) << bad;
+  }
+}
+
+// An infinite or huge scale makes every gradient overflow.
+TEST_F(Train, ARunWhoseEveryStepWasSkippedFails) {
+  write_config("a.toml", "llama-tiny");
+  const Arguments train = {
+      "train", "a.toml", "-s", "precision.compute=fp16", "-s", "precision.loss_scale=1e25"};
+  for (const std::string ranks : {"1", "2"}) {
+    const Outcome outcome = run(train + Arguments{"--ranks", ranks, "-s", "output.dir=run" + ranks});
+    EXPECT_EQ(outcome.status, 1) << outcome;
+    EXPECT_EQ(outcome.out, "");
+    expect_contains(outcome.err,
+                    {"nothing was trained", "all 20 steps", "fp16", "precision.loss_scale", "norm nan"});
+    EXPECT_EQ(outcome.err.find("-nan"), std::string::npos);
+  }
+  // Where it only begins so, all is well: some 70 halvings are enough.
+  succeed(train + Arguments{"-s", "train.steps=120", "-s", "output.dir=longer"});
+}
+
+TEST_F(Train, DataFromADeviceIsRefused) {
+  write_config("a.toml", "llama-tiny");
+  for (const std::string device : {"/dev/zero", "/dev/urandom", "/dev/full"}) {
+    expect_refused({"train", "a.toml", "-s", "data.train=" + device}, {"data.train", device, "is a device"});
+    expect_refused({"train", "a.toml", "-s", "data.valid=" + device}, {"data.valid", device, "is a device"});
+    expect_refused({"tokenize", device, "--out", "out", "--tokenizer", "bytes"}, {device, "is a device"});
+    expect_refused({"train", "a.toml", "-s", "data.tokenizer=sentencepiece:" + device},
+                   {device, "is a device"});
+  }
+}
+
 }  // namespace
 }  // namespace meshtrain

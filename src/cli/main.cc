@@ -98,6 +98,8 @@ int main(int argc, char** argv) {
     app.footer("`meshtrain COMMAND --help` lists what a command takes.");  // later: commands would inherit it
     try {
       app.parse(argc, argv);
+    } catch (const CLI::RuntimeError& status) {
+      return status.get_exit_code();  // that a command asked for
     } catch (const CLI::ParseError& error) {
       return answer(app, error);
     }

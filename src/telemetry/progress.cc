@@ -23,6 +23,11 @@ std::string short_count(double value) {
   return fmt::format("{:.0f}", value);
 }
 
+// The sign of what is not a number says nothing.
+double without_sign_of_nan(double value) {
+  return std::isnan(value) ? std::abs(value) : value;
+}
+
 void put(std::FILE* out, std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), out);
   std::fflush(out);
@@ -38,8 +43,8 @@ std::string progress_text(const StepMetrics& m, std::int64_t total_steps, double
   };
   std::vector<Part> parts = {
       {fmt::format("step {}/{}", m.step, total_steps), 9},
-      {fmt::format("loss {:.4f}", m.loss), 8},
-      {fmt::format("norm {:.2f}", m.grad_norm), 2},
+      {fmt::format("loss {:.4f}", without_sign_of_nan(m.loss)), 8},
+      {fmt::format("norm {:.2f}", without_sign_of_nan(m.grad_norm)), 2},
       {fmt::format("lr {:.2e}", m.lr), 1},
       {fmt::format("{} tokens/s", short_count(m.tokens_per_second)), 4},
       {has_mfu ? fmt::format("MFU {:.1f}%", 100.0 * *m.mfu) : "", 3},
@@ -98,7 +103,7 @@ void Progress::step(const StepMetrics& metrics) {
 }
 
 void Progress::eval(const EvalMetrics& metrics) {
-  std::string text = fmt::format("step {}  eval loss {:.4f}", metrics.step, metrics.loss);
+  std::string text = fmt::format("step {}  eval loss {:.4f}", metrics.step, without_sign_of_nan(metrics.loss));
   if (metrics.bits_per_byte) text += fmt::format("  {:.4f} bits/byte", *metrics.bits_per_byte);
   text += fmt::format("  over {} tokens", metrics.tokens);
   keep_line(text);

@@ -64,6 +64,15 @@ TEST(ProgressText, SaysWhatMatters) {
             "step 1/2  loss 2.3457  norm 0.81  lr 3.00e-04  n/a tokens/s  n/a left  (skipped: overflow)");
 }
 
+TEST(ProgressText, WhatIsNotANumberHasNoSign) {
+  StepMetrics metrics = step(1);
+  for (const double nan :
+       {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::quiet_NaN()}) {
+    metrics.loss = metrics.grad_norm = nan;
+    EXPECT_EQ(progress_text(metrics, 2, 1.0).substr(0, 28), "step 1/2  loss nan  norm nan");
+  }
+}
+
 // Whole fields go, the least important first.
 TEST(ProgressText, IsShortenedToTheWidth) {
   const std::vector<std::string> expected = {

@@ -27,6 +27,7 @@
 #include "train/run_data.h"
 #include "train/run_output.h"
 #include "train/run_peak.h"
+#include "train/run_report.h"
 #include "train/run_summary.h"
 #include "train/run_trace.h"
 #include "train/saving_phases.h"
@@ -66,7 +67,7 @@ class Run {
     if (trace_ != nullptr) trace_->begin(assembly_);
   }
 
-  void run() {
+  RunOutcome run() {
     try {
       loop();
       writer_->flush();
@@ -82,7 +83,17 @@ class Run {
       finish_saving();
       throw;
     }
-    if (output_) report();
+    const RunEnd end = {
+        .config = config_,
+        .start = start_,
+        .place = place_,
+        .evaluation_owed = evaluation_owed_,
+        .loss_scale = assembly_.loss_scaler ? std::optional(assembly_.loss_scaler->scale()) : std::nullopt,
+        .loss = last_loss_};
+    check_something_was_trained(end);
+    if (output_) fmt::print("{}\n", last_line(end, output_->checkpoint()));
+    const bool is_over = place_.step >= config_.train.steps && !evaluation_owed_;
+    return is_over || is_last_wanted() ? RunOutcome::kDone : RunOutcome::kInterrupted;
   }
 
  private:
@@ -113,7 +124,7 @@ class Run {
     RunStart start;
     if (source.checkpoint) start = start_from(source);
     if (output_) output_->say_what_is_trained(facts());
-    place_ = load_start(assembly_, source.checkpoint.get());
+    start_ = place_ = load_start(assembly_, source.checkpoint.get());
     return start;
   }
 
@@ -369,20 +380,6 @@ class Run {
     }
   }
 
-  void report() const {
-    if (output_->checkpoint().empty()) {
-      fmt::print("stopped before step 1: there is nothing to go on with\n");
-      return;
-    }
-    if (place_.step < config_.train.steps || evaluation_owed_) {
-      fmt::print("stopped after step {} of {}, saved in {}; to go on: meshtrain train {} --resume\n",
-                 place_.step, config_.train.steps, output_->checkpoint(), config_.output.dir);
-      return;
-    }
-    fmt::print("{} steps, loss {}; run folder {}\n", place_.step,
-               last_loss_ ? fmt::format("{:.4f}", *last_loss_) : "n/a", config_.output.dir);
-  }
-
   const Config& config_;
   const Tokenizer& tokenizer_;
   const RunOptions& options_;
@@ -396,6 +393,7 @@ class Run {
   std::optional<RunOutput> output_;  // of the rank that leads
   std::optional<CheckpointWriter> writer_;
   RunPosition place_;
+  RunPosition start_;  // of this process
   CheckpointRhythm rhythm_;
   double stalled_seconds_ = 0.0;  // that training stood still for saves
   bool evaluation_owed_ = false;  // due after the step done last, and not recorded yet
@@ -407,24 +405,13 @@ class Run {
 
 }  // namespace
 
-std::string with_advice(std::string_view failure, const Config& config) {
-  if (failure.ends_with('.')) failure.remove_suffix(1);
-  std::error_code ignored;
-  // A folder that is gone says nothing about what was saved.
-  if (!std::filesystem::is_directory(config.checkpoint.dir, ignored)) return std::string(failure);
-  const std::optional<CheckpointPlace> newest = newest_checkpoint(config.checkpoint.dir);
-  if (!newest) return fmt::format("{}. No checkpoint was saved before", failure);
-  return fmt::format("{}. The newest checkpoint is {}; to go on from there: meshtrain train {} --resume",
-                     failure, newest->path, config.output.dir);
-}
-
-void run_training(const Config& unresolved, const RunOptions& options, World& world) {
+RunOutcome run_training(const Config& unresolved, const RunOptions& options, World& world) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(unresolved.data.tokenizer);
   const Config config = with_vocabulary(for_ranks(unresolved, world.size()), *tokenizer);
   std::optional<RunTrace> trace;
   if (options.trace) trace.emplace((std::filesystem::path(config.output.dir) / "trace.json").string());
   try {
-    Run(config, *tokenizer, options, world, trace ? &*trace : nullptr).run();
+    return Run(config, *tokenizer, options, world, trace ? &*trace : nullptr).run();
   } catch (const RunError&) {
     if (trace) trace->write_own();
     throw;
