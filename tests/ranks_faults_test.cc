@@ -204,7 +204,7 @@ TEST_F(RanksFaults, AStoppedStageOrPartOfALayerIsNamedToo) {
     const std::regex expected(
         "meshtrain: (rank \\d: )?step \\d+: [a-z-]+ .*(of group \"[a-z0-9 -]+\").* did not finish within 3 "
         "s: .*(" +
-        name + " had not\\b|only " + name + " waits for nobody).*The newest checkpoint is .*--resume\n");
+        name + " had not\\b|only " + name + " waits for nobody).*The newest checkpoint is .*--resume`\n");
     EXPECT_TRUE(std::regex_match(message, expected)) << message;
     expect_nothing_is_left(running);
   }

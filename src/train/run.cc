@@ -56,14 +56,16 @@ class Run {
         peak_(config, control_, assembly_.stream.threads()) {
     if (assembly_.leads()) output_.emplace(config);
     const RunStart start = begin();
-    if (output_) output_->open(start, options_.restarted);
+    if (output_) {
+      output_->open(start, options_.restarted);
+      output_->begin(facts());
+    }
     writer_.emplace(CheckpointWriter::Options{.directory = config.checkpoint.dir,
                                               .keep = config.checkpoint.keep,
                                               .async = config.checkpoint.async,
                                               .copy = assembly_.checkpoint_copy(),
                                               .hook = phases_of_saving(options.at_phase)},
                     assembly_.groups.checkpoint.get());
-    if (output_) output_->begin();
     if (trace_ != nullptr) trace_->begin(assembly_);
   }
 
@@ -123,7 +125,6 @@ class Run {
     const ResumeSource source = source_to_go_on_from();
     RunStart start;
     if (source.checkpoint) start = start_from(source);
-    if (output_) output_->say_what_is_trained(facts());
     start_ = place_ = load_start(assembly_, source.checkpoint.get());
     return start;
   }

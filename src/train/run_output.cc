@@ -151,16 +151,13 @@ void RunOutput::make_checkpoint_directory() const {
   prepare_checkpoint_directory(config_.checkpoint.dir);
 }
 
-void RunOutput::say_what_is_trained(const RunFacts& facts) {
+void RunOutput::begin(const RunFacts& facts) {
+  write_whole_file(in_folder("config.toml"), to_toml(config_));
+  metrics_.emplace(in_folder("metrics.jsonl"), resumed_ ? std::optional(first_step_) : std::nullopt);
   ProgressOptions options = progress_options_for(stderr);
   options.total_steps = config_.train.steps;
   progress_.emplace(stderr, options);
   for (const std::string& line : run_banner(facts)) progress_->message(line);
-}
-
-void RunOutput::begin() {
-  write_whole_file(in_folder("config.toml"), to_toml(config_));
-  metrics_.emplace(in_folder("metrics.jsonl"), resumed_ ? std::optional(first_step_) : std::nullopt);
 }
 
 void RunOutput::say(const std::string& text) {

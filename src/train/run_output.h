@@ -49,10 +49,8 @@ class RunOutput {
   // Makes or keeps the run folder, and moves what another run left out of the way, unless what it holds is
   // this run's own: `own_folder`. Throws UserError.
   void open(const RunStart& start, bool own_folder);
-  // Before what may take long.
-  void say_what_is_trained(const RunFacts& facts);
-  // Before the first step, once the folder is open.
-  void begin();
+  // Before the first step, once the folder is open: says what is trained, on what and where.
+  void begin(const RunFacts& facts);
 
   // Each step, before anything is written: throws RunError where the run's folders are not where they were.
   void check_folders() const;
