@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/nearest.h"
 #include "base/version.h"
 #include "cli/commands.h"
@@ -19,7 +20,7 @@ namespace {
 using meshtrain::throw_user_error;
 
 int report(const char* kind, const std::exception& error, int status) {
-  std::fprintf(stderr, "meshtrain: %s%s\n", kind, error.what());
+  meshtrain::say(kind + std::string(error.what()));
   return status;
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "data/corpus.h"
 #include "data/output_file.h"
@@ -20,6 +21,7 @@
 #include "data/tokenize_corpus.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_name.h"
+#include "telemetry/units.h"
 
 namespace meshtrain::cli {
 namespace {
@@ -154,9 +156,10 @@ void run(TokenizeArguments a) {
                         [&](const CorpusStats& s, std::int64_t total_bytes) { progress(s, total_bytes); });
   progress.clear();
   const double seconds = progress.seconds();
-  if (stats.malformed_lines > 0) fmt::print(stderr, "{}\n", malformed_report(stats));
-  if (stats.empty_documents > 0)
-    fmt::print(stderr, "{} empty documents were left out\n", stats.empty_documents);
+  if (stats.malformed_lines > 0) notice("{}", malformed_report(stats));
+  if (stats.empty_documents > 0) {
+    notice("{} skipped", format_count(stats.empty_documents, "empty document"));
+  }
   fmt::print("{}: {} documents, {} tokens, {:.3f} bytes/token, vocabulary {}, {}, {:.1f} MB/s\n", a.out,
              stats.documents, stats.tokens,
              static_cast<double>(stats.text_bytes) / static_cast<double>(stats.tokens), tokenizer->vocab_size(),
