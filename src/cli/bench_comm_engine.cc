@@ -46,8 +46,9 @@ class Report {
       print_line(out_,
                  fmt::format("# type {}, redop {}, root {}; they are columns of a file and of a wider terminal",
                              bench_type_name(o.dtype), redop_, root_));
-      size_width_ =
-          std::max<std::size_t>(std::string_view("(elements)").size(), fmt::format("{}", o.max_bytes).size());
+      const std::int64_t most = o.max_bytes;
+      size_width_ = std::max<std::size_t>(5, fmt::format("{}", most).size());
+      count_width_ = std::max<std::size_t>(7, fmt::format("{}", most / size_of(o.dtype)).size());
     }
     print_headers();
   }
@@ -90,7 +91,7 @@ class Report {
 
  private:
   static constexpr std::size_t kFullWidth = 117;
-  static constexpr std::size_t kTimeWidth = 8;
+  static constexpr std::size_t kTimeWidth = 7;
   static constexpr std::size_t kRateWidth = 6;
 
   // With as many of the decimals as fit.
@@ -101,13 +102,13 @@ class Report {
   }
 
   void print_headers() {
-    const std::size_t half = narrow_ ? 30 : 34;
-    const std::size_t left = narrow_ ? 2 * size_width_ : 49;
+    const std::size_t half = narrow_ ? 29 : 34;
+    const std::size_t left = narrow_ ? 2 + size_width_ + count_width_ : 49;
     fmt::print(out_, "#{:>{}}{:>{}}\n", "out-of-place", left + half - 1, "in-place", half);
     print_left("size", "count", "type", "redop", "root", '#');
     for (int i = 0; i < 2; ++i) print_half("time", "algbw", "busbw", "#wrong");
     fmt::print(out_, "\n");
-    print_left("(B)", "(elements)", "", "", "", '#');
+    print_left("(B)", narrow_ ? "(elem.)" : "(elements)", "", "", "", '#');
     for (int i = 0; i < 2; ++i) print_half("(us)", "(GB/s)", "(GB/s)", "");
     fmt::print(out_, "\n");
   }
@@ -115,7 +116,7 @@ class Report {
   void print_left(const std::string& size, const std::string& count, const std::string& type,
                   const std::string& redop, const std::string& root, char first = ' ') {
     if (narrow_) {
-      fmt::print(out_, "{}{:>{}}{:>{}}", first, size, size_width_ - 1, count, size_width_);
+      fmt::print(out_, "{}{:>{}} {:>{}}", first, size, size_width_, count, count_width_);
     } else {
       fmt::print(out_, "{}{:>12} {:>12} {:>8} {:>7} {:>5}", first, size, count, type, redop, root);
     }
@@ -137,8 +138,9 @@ class Report {
       return nullptr;
     }
     const double us = timing->seconds * 1e6;
-    print_half(number(us, 2, kTimeWidth), number(timing->algorithm_bandwidth, 3, kRateWidth),
-               number(timing->bus_bandwidth, 3, kRateWidth), fmt::format("{}", timing->wrong));
+    print_half(number(us, 2, narrow_ ? kTimeWidth : 9),
+               number(timing->algorithm_bandwidth, 3, narrow_ ? kRateWidth : 7),
+               number(timing->bus_bandwidth, 3, narrow_ ? kRateWidth : 7), fmt::format("{}", timing->wrong));
     wrong_ += timing->wrong;
     bus_bandwidth_ += timing->bus_bandwidth;
     ++timings_;
@@ -153,7 +155,8 @@ class Report {
   std::string engine_;
   std::FILE* out_;
   bool narrow_ = false;         // without the columns that are the same in every row
-  std::size_t size_width_ = 0;  // narrow: of a size and a count
+  std::size_t size_width_ = 0;  // narrow
+  std::size_t count_width_ = 0;
   std::string redop_;
   int root_ = -1;
   nlohmann::json rows_ = nlohmann::json::array();

@@ -28,20 +28,22 @@ void bench_comm_model(const CommBench& bench) {
                               bench_op_name(o.op), ranks, bench.link.latency_seconds * 1e6,
                               bench.link.bytes_per_second / 1e9));
   std::vector<TextTable::Column> names;
-  for (const CollectiveAlgorithm algorithm : kCollectiveAlgorithms)
+  std::vector<TextTable::Column> names_of_times;
+  for (const CollectiveAlgorithm algorithm : kCollectiveAlgorithms) {
     names.push_back({std::string(name_of(algorithm))});
-  TextTable links("size (B)", names);
-  names.push_back({"cheapest", TextTable::Align::kLeft});
-  TextTable times("size (B)", names);
+    names_of_times.push_back({names.back().header + "  "});
+  }
+  TextTable links("size (B)", std::move(names));
+  TextTable times("size (B)", std::move(names_of_times));
   nlohmann::json rows = nlohmann::json::array();
   for (std::int64_t bytes = o.min_bytes; bytes <= o.max_bytes; bytes *= o.factor) {
-    const std::string best(name_of(cheapest(o.op, ranks, bytes, bench.link)));
+    const CollectiveAlgorithm best = cheapest(o.op, ranks, bytes, bench.link);
     std::vector<std::string> row_times;
     std::vector<std::string> row_links;
     nlohmann::json algorithms;
     for (const CollectiveAlgorithm algorithm : kCollectiveAlgorithms) {
       const CollectiveCost cost = collective_cost(o.op, algorithm, ranks, bytes, bench.link);
-      row_times.push_back(fmt::format("{:.2f}", cost.seconds * 1e6));
+      row_times.push_back(fmt::format("{:.2f} {}", cost.seconds * 1e6, algorithm == best ? '*' : ' '));
       row_links.push_back(fmt::format("{}", cost.link_bytes));
       algorithms[std::string(name_of(algorithm))] = {{"time", cost.seconds * 1e6},
                                                      {"steps", cost.steps},
@@ -49,12 +51,12 @@ void bench_comm_model(const CommBench& bench) {
                                                      {"link_bytes", cost.link_bytes},
                                                      {"total_bytes", cost.total_bytes}};
     }
-    row_times.push_back(best);
     times.add(fmt::format("{}", bytes), std::move(row_times));
     links.add(fmt::format("{}", bytes), std::move(row_links));
-    rows.push_back({{"size", bytes}, {"algorithms", algorithms}, {"cheapest", best}});
+    rows.push_back({{"size", bytes}, {"algorithms", algorithms}, {"cheapest", name_of(best)}});
   }
-  fmt::print(out, "# time in us\n{}# bytes in and out on the busiest link\n{}", times.text(), links.text());
+  fmt::print(out, "# time in us; * is the cheapest\n{}# bytes in and out on the busiest link\n{}", times.text(),
+             links.text());
   if (bench.json.empty()) return;
   write_json(bench.json, {{"config",
                            {{"engine", "sim"},

@@ -245,7 +245,6 @@ void add_ckpt_digest(CLI::App& ckpt) {
       "digest", "One hash of all tensors, the same for every mesh that writes them; of each with --all");
   const auto arguments = add_checkpoint_argument(*command);
   command->add_flag("--all", arguments->all, "Also a line for each tensor, and for the state of the run");
-  command->add_flag("--all", arguments->all, "Also list every tensor and every file");
   command->callback([arguments] {
     const CheckpointDigest digest = digest_of(Checkpoint(find_checkpoint(arguments->path), Verify::kSizes));
     if (arguments->json) return print(to_json(digest));

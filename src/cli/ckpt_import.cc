@@ -79,7 +79,13 @@ void run(const Arguments& arguments) {
                     {"huggingface", to_json(record_of(folder))}};
   PartialFolder out(arguments.out);
   install_stop_handler();
-  write_checkpoint(out.contents().string(), contents, nullptr, stopping_hook(arguments.out));
+  const WriteHook hook = stopping_hook(arguments.out);
+  try {
+    write_checkpoint(out.contents().string(), contents, nullptr, hook);
+  } catch (const RunError&) {
+    hook("", "");  // that it was interrupted says more than where
+    throw;
+  }
   out.commit();
   print_line(stdout, fmt::format("{}: {} parameters; checkpoint {}", arguments.folder,
                                  parameter_count(folder.spec()), arguments.out));

@@ -53,12 +53,13 @@ std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
 }
 
 std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
-  std::string text = option->get_description();
+  std::vector<std::string> remarks;
   const std::string value = option->get_default_str();
-  if (option->get_option_text().empty() && !value.empty()) text += fmt::format(" (default: {})", value);
-  if (!option->get_needs().empty()) text += fmt::format(" (with {})", names_of(option->get_needs()));
-  if (!option->get_excludes().empty()) text += fmt::format(" (not with {})", names_of(option->get_excludes()));
-  return text;
+  if (option->get_option_text().empty() && !value.empty()) remarks.push_back("default: " + value);
+  if (!option->get_needs().empty()) remarks.push_back("with " + names_of(option->get_needs()));
+  if (!option->get_excludes().empty()) remarks.push_back("not with " + names_of(option->get_excludes()));
+  const std::string text = option->get_description();
+  return remarks.empty() ? text : fmt::format("{} ({})", text, fmt::join(remarks, "; "));
 }
 
 std::string HelpFormatter::make_subcommand(const CLI::App* command) const {

@@ -1,7 +1,11 @@
 #include "cli/paths.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -55,7 +59,11 @@ void check_output_file(std::string_view option, const std::string& path) {
   check_names_file(option, path, "name a file", "out.json");
   std::error_code ignored;
   const fs::path folder = fs::absolute(path).parent_path();
-  if (fs::is_directory(folder, ignored)) return;
+  if (fs::is_directory(folder, ignored)) {
+    if (access(folder.c_str(), W_OK | X_OK) == 0) return;
+    throw_user_error("{} {} cannot be written: {}; choose another folder, or change its permissions", option,
+                     path, std::strerror(errno));
+  }
   throw_user_error("{} {} cannot be written: {}; name a file in a folder that exists", option, path,
                    fs::exists(folder, ignored) ? folder.string() + " is a file" : "there is no such folder");
 }

@@ -165,11 +165,12 @@ void run(TokenizeArguments a) {
   if (stats.empty_documents > 0) {
     notice("{} skipped", format_count(stats.empty_documents, "empty document"));
   }
-  const std::string line = fmt::format(
-      "{}: {} documents, {} tokens, {:.3f} bytes/token, vocabulary {}, {}, {:.1f} MB/s", a.out, stats.documents,
-      stats.tokens, static_cast<double>(stats.text_bytes) / static_cast<double>(stats.tokens),
-      tokenizer->vocab_size(), name_of(token_type_for(tokenizer->vocab_size())),
-      static_cast<double>(stats.input_bytes) / 1e6 / std::max(seconds, 1e-9));
+  const std::string line =
+      fmt::format("{}: {}, {} tokens, {:.3f} bytes/token, vocabulary {}, {}, {:.1f} MB/s", a.out,
+                  format_count(stats.documents, "document"), stats.tokens,
+                  static_cast<double>(stats.text_bytes) / static_cast<double>(stats.tokens),
+                  tokenizer->vocab_size(), name_of(token_type_for(tokenizer->vocab_size())),
+                  static_cast<double>(stats.input_bytes) / 1e6 / std::max(seconds, 1e-9));
   print_line(stdout, line);
 }
 

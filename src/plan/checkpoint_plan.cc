@@ -36,7 +36,7 @@ std::int64_t bytes_of_parameter(const Config& config) {
 }
 
 std::string row(std::string_view name, const std::string& value, const std::string& note) {
-  return hanging_line(fmt::format("{:<24} {:>12}", name, value), note, 40);
+  return hanging_line(fmt::format("{:<26} {:>11}", name, value), note, 41);
 }
 
 std::string assumption(const std::string& what, const Assumed& assumed) {

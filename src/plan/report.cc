@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/text_table.h"
@@ -141,6 +142,31 @@ std::vector<StageRow> rows_of(const std::vector<StagePlan>& stages) {
   return rows;
 }
 
+// Bytes by category in one unit, so that all fit into a line.
+std::string stage_memory(const std::vector<StageRow>& rows) {
+  constexpr std::array<const char*, kMemoryCategories> kHeaders = {
+      "params", "grads", "master", "optimizer", "activations", "workspace", "comm"};
+  std::int64_t most = 0;
+  for (const StageRow& row : rows) {
+    const auto& bytes = row.plan->rank.memory.bytes;
+    most = std::max(most, *std::max_element(bytes.begin(), bytes.end()));
+  }
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  const std::int64_t unit = most < kGiB ? kGiB / 1024 : kGiB;
+  std::vector<TextTable::Column> columns;
+  for (const char* header : kHeaders) columns.push_back({header});
+  TextTable table("stage", std::move(columns));
+  for (const StageRow& row : rows) {
+    std::vector<std::string> cells;
+    for (const std::int64_t bytes : row.plan->rank.memory.bytes) {
+      cells.push_back(fmt::format("{:.3f}", static_cast<double>(bytes) / static_cast<double>(unit)));
+    }
+    table.add(row.stages, std::move(cells));
+  }
+  return table.text() + fmt::format("Memory of one rank of the stage in {}; comm: buffers for communication.\n",
+                                    unit == kGiB ? "GiB" : "MiB");
+}
+
 // Of the ranks of each stage.
 std::string stage_tables(const Plan& plan) {
   const std::vector<StageRow> rows = rows_of(plan.stages);
@@ -156,18 +182,8 @@ std::string stage_tables(const Plan& plan) {
         {fmt::format("{}", row.plan->parameters), live_text(row.plan->pieces), format_flops(row.plan->flops),
          format_bytes(total(*row.plan)) + (total(*row.plan) == most ? " *" : "  "), row.layers});
   }
-  std::vector<TextTable::Column> categories;
-  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
-    categories.push_back({std::string(name_of(static_cast<MemoryCategory>(i)))});
-  }
-  TextTable memory("stage", std::move(categories));
-  for (const StageRow& row : rows) {
-    std::vector<std::string> cells;
-    for (const std::int64_t bytes : row.plan->rank.memory.bytes) cells.push_back(format_bytes(bytes));
-    memory.add(row.stages, std::move(cells));
-  }
   return costs.text() + "Of one rank of the stage; live: micro-batches alive at once; * needs most.\n\n" +
-         memory.text() + '\n';
+         stage_memory(rows) + '\n';
 }
 
 // --- Bytes sent. ---
