@@ -20,6 +20,8 @@ struct Slot {
 std::array<Slot, 16> slots;
 static_assert(std::atomic<pid_t>::is_always_lock_free);
 
+constexpr std::array kEndingSignals = {SIGINT, SIGTERM, SIGHUP};
+
 void on_signal(int signal) {
   remove_temporary_files();
   std::signal(signal, SIG_DFL);
@@ -53,6 +55,17 @@ void TemporaryFile::keep() {
   slot_ = -1;
 }
 
+HeldSignals::HeldSignals() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int number : kEndingSignals) sigaddset(&held, number);
+  pthread_sigmask(SIG_BLOCK, &held, &before_);
+}
+
+HeldSignals::~HeldSignals() {
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
 void remove_temporary_files() {
   for (const Slot& slot : slots) {
     if (slot.owner == getpid()) unlink(slot.path.data());
@@ -60,7 +73,7 @@ void remove_temporary_files() {
 }
 
 void remove_temporary_files_at_signals() {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : kEndingSignals) {
     struct sigaction before = {};
     sigaction(number, nullptr, &before);
     if (before.sa_handler == SIG_IGN) continue;

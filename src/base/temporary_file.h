@@ -1,6 +1,7 @@
 // Files that do not outlive their use, nor a process that a signal ends.
 #pragma once
 
+#include <csignal>
 #include <string>
 
 namespace meshtrain {
@@ -22,6 +23,19 @@ class TemporaryFile {
  private:
   std::string path_;  // empty once it is kept
   int slot_ = -1;
+};
+
+// While it lives, the signals named below wait, for this thread: from making a file to having a TemporaryFile
+// of it.
+class HeldSignals {
+ public:
+  HeldSignals();
+  ~HeldSignals();
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+ private:
+  sigset_t before_{};
 };
 
 // Removes all of this process. Async-signal-safe.

@@ -30,6 +30,7 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)), partial_(fmt:
     throw_user_error("the folder of the output \"{}\" cannot be created: {}. Choose another place.", path_,
                      error.message());
   }
+  const HeldSignals waiting;
   fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0) {
     throw_user_error(
