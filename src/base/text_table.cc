@@ -122,7 +122,7 @@ std::string TextTable::text(std::size_t width) const {
 std::string hanging_line(std::string_view name, std::string_view words, std::size_t indent, std::size_t width) {
   std::string text(name);
   // A name without room has a line of its own.
-  if (columns_of(name) + 1 > indent && !words.empty())
+  if (columns_of(name) > indent && !words.empty())
     text += '\n' + std::string(indent, ' ');
   else
     text += padding(name, indent);

@@ -78,14 +78,27 @@ std::size_t end_of_word(std::string_view line, std::size_t at) {
   return at;
 }
 
-// Words that stay on one line: key = value, -s key=value.
+bool is_value(std::string_view word) {
+  const char first = word.front();
+  return (first >= '0' && first <= '9') || (first >= 'A' && first <= 'Z') || first == '"';
+}
+
+// Whether `word`, an option without a value of its own, and `next`, a value or a placeholder for one, belong
+// together.
+bool is_option_with_value(std::string_view word, std::string_view next) {
+  word.remove_prefix(std::min(word.find_first_not_of('('), word.size()));
+  if (!word.starts_with("--") || word.size() < 3 || !is_value(next)) return false;
+  return word.find_first_not_of("abcdefghijklmnopqrstuvwxyz-") == std::string_view::npos;
+}
+
+// Words that stay on one line: key = value, -s key=value, --option VALUE.
 std::size_t end_of_unit(std::string_view line, std::size_t begin) {
   std::size_t end = end_of_word(line, begin);
   std::string_view word = line.substr(begin, end - begin);
   while (end + 1 < line.size() && line[end + 1] != ' ') {
     const std::size_t next_end = end_of_word(line, end + 1);
     const std::string_view next = line.substr(end + 1, next_end - end - 1);
-    if (word != "=" && word != "-s" && next != "=") break;
+    if (word != "=" && word != "-s" && next != "=" && !is_option_with_value(word, next)) break;
     word = next;
     end = next_end;
   }

@@ -48,7 +48,10 @@ TEST(TextWrap, WhatIsToBeCopiedStaysWhole) {
   // Wider than a line: on one of its own.
   EXPECT_EQ(wrap("now `a b c d e f` follows", 6), "now\n`a b c d e f`\nfollows");
   EXPECT_EQ(wrap("the folder \"my own runs\" is not there", 20), "the folder\n\"my own runs\" is not\nthere");
-  EXPECT_EQ(wrap("--mesh \"dp=2 zero=1\": wrong", 20), "--mesh\n\"dp=2 zero=1\": wrong");
+  EXPECT_EQ(wrap("the --mesh \"dp=2 zero=1\": wrong", 22), "the\n--mesh \"dp=2 zero=1\":\nwrong");
+  EXPECT_EQ(wrap("Start 2 ranks (--ranks 2), or set", 23), "Start 2 ranks\n(--ranks 2), or set");
+  EXPECT_EQ(wrap("or --out PREFIX for all", 14), "or\n--out PREFIX\nfor all");
+  EXPECT_EQ(wrap("with --resume it is", 14), "with --resume\nit is");
   EXPECT_EQ(wrap("with model.heads = 5 heads", 18), "with\nmodel.heads = 5\nheads");
   EXPECT_EQ(wrap("pass -s optimizer.lr=1e-3 to it", 8), "pass\n-s optimizer.lr=1e-3\nto it");
   EXPECT_EQ(wrap("in /a/very/long/path/that/has/no/end, as said", 10),

@@ -55,7 +55,7 @@ Config load(const ConfigArguments& arguments) {
   if (!fs::exists(file) && fs::exists(folder / kManifestName)) {
     throw_user_error(
         "{0} is a checkpoint, and a config was asked for; name its run folder or a TOML file: --resume-from "
-        "{0} goes on from it, and model.from = \"{0}\" begins a run with its weights",
+        "{0} resumes it, and model.from = \"{0}\" begins a run with its weights",
         arguments.path);
   }
   if (!fs::exists(file)) {

@@ -36,7 +36,7 @@ HelpFormatter::HelpFormatter() {
 
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
   const std::string name = make_option_name(option, is_positional) + make_option_opts(option);
-  return hanging_line("  " + name, make_option_desc(option), kIndent, width_);
+  return hanging_line("  " + name + " ", make_option_desc(option), kIndent, width_);
 }
 
 std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
@@ -63,7 +63,7 @@ std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
 }
 
 std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
-  return hanging_line("  " + command->get_name(), command->get_description(), kIndent, width_);
+  return hanging_line("  " + command->get_name() + " ", command->get_description(), kIndent, width_);
 }
 
 std::string HelpFormatter::make_description(const CLI::App* app) const {

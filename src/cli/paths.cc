@@ -48,11 +48,9 @@ void check_names_file(std::string_view option, const std::string& path, std::str
   if (path.empty()) throw_user_error("{} \"\": no name was given; {}", option, advice);
   std::error_code ignored;
   const std::string name = fs::path(path).filename().string();
-  const bool folder = fs::is_directory(path, ignored);
-  if (!folder && !name.empty() && name != "." && name != "..") return;
-  const std::string in = path.ends_with('/') ? path : path + "/";
-  throw_user_error("{} {} is {}; {}, as in `{} {}{}`", option, path,
-                   folder ? "a folder" : "the name of a folder", advice, option, in, example);
+  if (!fs::is_directory(path, ignored) && !name.empty() && name != "." && name != "..") return;
+  throw_user_error("{} {} names a folder; {}, as in `{} {}{}{}`", option, path, advice, option, path,
+                   path.ends_with('/') ? "" : "/", example);
 }
 
 void check_output_file(std::string_view option, const std::string& path) {

@@ -1,6 +1,7 @@
 #include "train/verify.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/number_text.h"
+#include "base/terminal.h"
 #include "base/text_table.h"
 #include "cli/commands.h"
 #include "launch/launch.h"
@@ -73,7 +75,7 @@ void print(const std::vector<MeshResult>& results, const Arguments& arguments) {
     std::vector<std::string> cells = {fmt::format("{:.8f}", result.last_loss),
                                       fmt::format("{:.8f}", result.last_norm)};
     if (&result == &results.front()) {
-      cells.insert(cells.end(), {"", "", "", "reference"});
+      cells.insert(cells.end(), {"reference", "", "", ""});
     } else {
       cells.insert(cells.end(),
                    {difference_text(result.loss_difference), difference_text(result.norm_difference),
@@ -82,7 +84,8 @@ void print(const std::vector<MeshResult>& results, const Arguments& arguments) {
     }
     table.add(result.name, std::move(cells));
   }
-  fmt::print("{}{}", table.text(),
+  const std::size_t width = std::max(TextTable::kWidth, terminal_columns(STDOUT_FILENO));
+  fmt::print("{}{}", table.text(width),
              within ? fmt::format("within: loss and norm differ by {} at most\n", arguments.tolerance) : "");
   std::fflush(stdout);
 }

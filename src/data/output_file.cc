@@ -21,7 +21,7 @@ constexpr std::size_t kBufferBytes = 1U << 20U;
 OutputFile::OutputFile(std::string path) : path_(std::move(path)), partial_(fmt::format("{}.partial", path_)) {
   std::error_code error;
   if (path_.empty() || path_.ends_with('/') || std::filesystem::is_directory(path_, error)) {
-    throw_user_error("the output \"{}\" is the name of a folder. Name a file in it.", path_);
+    throw_user_error("the output \"{}\" names a folder. Name a file in it.", path_);
   }
   error.clear();
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();

@@ -40,7 +40,8 @@ std::string row(std::string_view name, const std::string& value, const std::stri
 }
 
 std::string assumption(const std::string& what, const Assumed& assumed) {
-  return assumed.source.empty() ? "" : hanging_line(fmt::format("  {}", what), assumed.source, 12);
+  const std::string name = fmt::format("  {}: ", what);
+  return assumed.source.empty() ? "" : hanging_line(name, assumed.source, name.size());
 }
 
 // Above all of it the formula says no more than that.

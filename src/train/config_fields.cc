@@ -165,9 +165,9 @@ void add_data_and_train(std::vector<ConfigField>& fields) {
             "A gradient norm above this many times the mean of the last ones is a spike; 0 is off."));
   fields.push_back(field(
       "train", "norm_spike_window", train(&TrainConfig::norm_spike_window),
-      "Steps that this mean is of, skipped ones not counted. Before there are so many nothing is a spike."));
+      "Steps of this mean, skipped ones not counted. While there are fewer, no step is a spike."));
   fields.push_back(field("train", "max_rollbacks", train(&TrainConfig::max_rollbacks),
-                         "Rollbacks of a run, resumed ones included; a bad step after so many stops it."));
+                         "Most rollbacks of a run, resumed runs included; the next bad step stops it."));
 }
 
 void add_optimizer_and_precision(std::vector<ConfigField>& fields) {
@@ -251,7 +251,7 @@ void add_mesh(std::vector<ConfigField>& fields) {
       field("mesh", "ep", mesh(&MeshConfig::ep), "Expert-parallel ranks. Not in this version: 1."));
   fields.push_back(
       field("mesh", "bucket_mb", mesh(&MeshConfig::bucket_mb),
-            "zero 0 and 1: MB of gradients that are reduced together, as soon as so many are ready. "
+            "zero 0 and 1: MB of gradients that are reduced together, as soon as they are ready. "
             "Never changes a bit."));
   fields.push_back(
       field("mesh", "prefetch", mesh(&MeshConfig::prefetch),
@@ -289,7 +289,7 @@ void add_rest(std::vector<ConfigField>& fields) {
       field("checkpoint", "keep", checkpoint(&CheckpointConfig::keep), "Newest checkpoints kept; 0 is all."));
   fields.push_back(
       field("checkpoint", "async", checkpoint(&CheckpointConfig::async),
-            "Whether training goes on while a checkpoint is written; needs memory for a copy of it."));
+            "Whether training continues while a checkpoint is written; needs memory for a copy of it."));
   fields.push_back(path_field("output", "dir", at(&Config::output, &OutputConfig::dir),
                               "Run folder: metrics.jsonl, config.toml and, unless said, the checkpoints."));
   fields.push_back(peak_tflops());
