@@ -125,7 +125,7 @@ TEST_F(CommandLine, ADigestIsOneLineUnlessAllIsAskedFor) {
   const std::string summary = succeed({"ckpt", "inspect", "run"}).out;
   EXPECT_EQ(summary.find("embed.tokens"), std::string::npos) << summary;
   expect_contains(summary, {"part       tensors  files", "--all lists every tensor"});
-  expect_contains(succeed({"ckpt", "inspect", "run", "--all"}).out, {"embed.tokens.v", "[64,192]"});
+  expect_contains(succeed({"ckpt", "inspect", "run", "--all"}).out, {"embed.tokens.v", "[64,256]"});
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ TEST_F(Interrupts, AFullDiskLeavesNothing) {
   const std::vector<Arguments> commands = {
       {"tokenize", "text.txt", "--tokenizer", "bytes", "--out", "tokens"},
       {"tokenize", "text.txt", "--train-sentencepiece", "m", "--vocab", "300"},
-      {"plan", "a.toml", "--trace", "plan.json"},
+      {"plan", "a.toml", "--ranks", "2", "-s", "mesh.pp=2", "--trace", "plan.json"},
       {"ckpt", "export", "run", "--out", "model"},
       {"ckpt", "import", MESHTRAIN_TEST_DATA "/huggingface/qwen3", "--out", "ckpt"}};
   for (const Arguments& arguments : commands) {

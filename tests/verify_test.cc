@@ -145,7 +145,7 @@ TEST_F(Verify, NamesTheFirstDifference) {
   const Arguments close = command({"dp=1", "dp=2"}, {"optimizer.name=sgd"}) + Arguments{"--tolerance"};
   const Outcome within = run(close + Arguments{"1e-4"});
   EXPECT_EQ(within.status, 0);
-  expect_contains(within.out, {"within 0.0001"});
+  expect_contains(within.out, {"within: loss and norm differ by 0.0001 at most"});
   EXPECT_EQ(run(close + Arguments{"1e-4", "--state-tolerance", "1e-4"}).status, 0);
   const Outcome states = run(close + Arguments{"1e-4", "--state-tolerance", "1e-12"});
   EXPECT_EQ(states.status, 1) << states;
