@@ -52,25 +52,29 @@ class Progress {
   void operator()(const CorpusStats& stats, std::int64_t total_bytes) {
     const double now = seconds_since(start_);
     if (now < next_) return;
-    next_ = now + (terminal_ ? 0.2 : 10.0);
+    next_ = now + (columns_ > 0 ? 0.2 : 10.0);
     const double megabytes = static_cast<double>(stats.input_bytes) / 1e6;
     const std::string of =
         total_bytes > 0 ? fmt::format(" of {:.0f}", static_cast<double>(total_bytes) / 1e6) : "";
-    fmt::print(stderr, "{}{:.0f}{} MB, {} documents, {} tokens, {:.1f} MB/s{}", terminal_ ? "\r\033[K" : "",
-               megabytes, of, stats.documents, stats.tokens, megabytes / now, terminal_ ? "" : "\n");
+    std::string line = fmt::format("{:.0f}{} MB, {}, {} tokens, {:.1f} MB/s", megabytes, of,
+                                   format_count(stats.documents, "document"), stats.tokens, megabytes / now);
+    // A line that wraps is not written over; the last column stays free.
+    if (columns_ > 0) line.resize(std::min(line.size(), std::max<std::size_t>(columns_, 2) - 1));
+    line = columns_ > 0 ? "\r\033[K" + line : line + "\n";
+    std::fputs(line.c_str(), stderr);
     std::fflush(stderr);
     shown_ = true;
   }
   void clear() {
-    if (terminal_ && shown_) fmt::print(stderr, "\r\033[K");
+    if (columns_ > 0 && shown_) std::fputs("\r\033[K", stderr);
   }
   double seconds() const { return seconds_since(start_); }
 
  private:
   Clock::time_point start_ = Clock::now();
-  bool terminal_ = isatty(STDERR_FILENO) == 1;
+  std::size_t columns_ = terminal_columns(STDERR_FILENO);
   bool shown_ = false;
-  double next_ = terminal_ ? 0.5 : 5.0;
+  double next_ = columns_ > 0 ? 0.5 : 5.0;
 };
 
 // The model file to be trained: the one that --tokenizer names, or MODEL_PREFIX.model, or OUT.model.
