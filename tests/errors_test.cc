@@ -106,7 +106,7 @@ TEST_F(Errors, KeysThatAreWrong) {
   expect_refused({"train", "b.toml"}, {"b.toml, line 4", "train.steps", "an integer", "\"many\""});
   expect_train_refused("train.stps=3", {"train.stps", "train.steps"});
   expect_train_refused("train.steps=3.5", {"train.steps", "integer", "3.5"});
-  expect_train_refused("train.steps", {"-s train.steps", "section.key=value"});
+  expect_train_refused("train.steps", {"-s train.steps:", "the value is missing"});
   expect_train_refused("precision.compute=fp8", {"precision.compute", "fp32, bf16, fp16", "fp8"});
   expect_train_refused("optimizer.name=adamW", {"optimizer.name", "adamw"});
   expect_train_refused("model.preset=gpt2-125m", {"model.preset", "gpt2-125m", "gpt2-124m"});

@@ -129,8 +129,8 @@ void run(const Arguments& arguments) {
   install_stop_handler();
   // With the JSON on standard output the table goes beside it.
   std::FILE* out = arguments.json == "-" ? stderr : stdout;
-  fmt::print(out, "{:>7} {:>7} {:>7} {:>10} {:>10} {:>10}  (TFLOP/s, {}, {} threads)\n", "m", "n", "k", "mean",
-             "median", "best", arguments.dtype, options.threads);
+  fmt::print(out, "TFLOP/s, {}, {} threads\n{:>7} {:>7} {:>7} {:>10} {:>10} {:>10}\n", arguments.dtype,
+             options.threads, "m", "n", "k", "mean", "median", "best");
   Best best;
   nlohmann::json rows = nlohmann::json::array();
   for (const std::int64_t m : ms) {
@@ -179,7 +179,10 @@ void add_bench_matmul(CLI::App& bench) {
   command->add_option("--repeats", arguments->repeats, "Timed repetitions of a shape")->capture_default_str();
   command->add_option("--flush-mb", arguments->flush_mb, "Cache flush between repetitions; 0: none")
       ->capture_default_str();
-  command->add_option("--json", arguments->json, "File for the results; - for standard output")
+  command
+      ->add_option("--json", arguments->json,
+                   "Write the results as JSON to FILE, or to standard output without one")
+      ->option_text("[FILE]")
       ->expected(0, 1)
       ->default_str("-");
   command->callback([arguments] { run(*arguments); });

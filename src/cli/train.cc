@@ -24,22 +24,22 @@ void add_train(CLI::App& app) {
   add_config_arguments(*command, arguments->config);
   CLI::Option* resume =
       command->add_flag("--resume", arguments->options.resume,
-                        "Go on from the newest checkpoint in checkpoint.dir, if there is one");
-  command->add_option("--resume-from", arguments->options.resume_from, "Go on from this checkpoint")
+                        "Resume from the newest checkpoint in checkpoint.dir, if there is one");
+  command->add_option("--resume-from", arguments->options.resume_from, "Resume from this checkpoint")
       ->excludes(resume);
   command
       ->add_option("--stop-at-step", arguments->options.stop_at_step,
-                   "Save and stop after this step; the schedule stays that of train.steps")
+                   "Save and stop after this step; the schedule is still the one for train.steps")
       ->check(whole_number(1));
   command->add_flag("--trace", arguments->options.trace,
                     "Write trace.json into the run folder: what each rank did when");
   add_rank_arguments(*command, arguments->ranks);
   command
       ->add_option("--max-restarts", arguments->restarts.most,
-                   "When a rank is lost, go on from the newest checkpoint, at most so many times")
+                   "When a rank is lost, restart from the newest checkpoint, at most this many times")
       ->check(whole_number(0));
   command->add_flag("--elastic", arguments->restarts.elastic,
-                    "When ranks are lost, go on with those that are left, with a smaller mesh.dp");
+                    "When ranks are lost, restart with the remaining ones and a smaller mesh.dp");
   command
       ->add_option(
           "--interrupted-status", arguments->interrupted_status,

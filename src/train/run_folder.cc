@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/temporary_file.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/file_writer.h"
 #include "checkpoint/huggingface/folder.h"
@@ -68,9 +69,10 @@ std::string prepare_run_folder(const std::string& dir, bool keep) {
 
 void write_whole_file(const std::string& path, const std::string& text) {
   const std::string directory = fs::absolute(path).parent_path().string();
-  const std::string temporary = path + ".tmp";
-  write_and_sync(temporary, text);
-  rename_and_sync(directory, temporary, path);
+  TemporaryFile temporary(path + ".tmp");
+  write_and_sync(temporary.path(), text);
+  rename_and_sync(directory, temporary.path(), path);
+  temporary.keep();
 }
 
 std::string find_checkpoint(const std::string& path) {
