@@ -136,21 +136,25 @@ TEST(Elementwise, FillAndScale) {
 }
 
 TEST(Elementwise, FillNormalTakesEachNumberByItsIndex) {
-  const RandomStream random(5, "weights");
-  const std::int64_t n = 20001;
-  const std::int64_t first = 7;
+  const RandomStream random(0xFEDCBA9876543210U, "weights");
   expect_same_on_any_threads([&](Stream& stream) {
-    HostTensor x(DType::kF32, {n});
-    fill_normal(stream, x, random, first, 0.5F, 0.02F);
+    HostTensor x(DType::kF32, {20001});
+    fill_normal(stream, x, random, 7, 0.5F, 0.02F);
     return x;
   });
-  const auto cpu = make_cpu_device();
-  Stream stream(*cpu, 2);
-  const HostTensor x(DType::kF32, {n});
-  fill_normal(stream, x, random, first, 0.5F, 0.02F);
-  const float* data = x.tensor().data<float>();
-  for (std::int64_t i = 0; i < n; ++i)
-    ASSERT_EQ(data[i], 0.5F + 0.02F * random.normal(static_cast<std::uint64_t>(first + i)));
+  // The second crosses the lower word of the counter.
+  for (const std::int64_t first : {std::int64_t{7}, (std::int64_t{3} << 32) - 1000}) {
+    for (const std::int64_t n : {std::int64_t{1}, std::int64_t{7}, std::int64_t{16}, std::int64_t{20001}}) {
+      on_each_target([&](Stream& stream) {
+        const HostTensor x(DType::kF32, {n});
+        fill_normal(stream, x, random, first, 0.5F, 0.02F);
+        const float* data = x.tensor().data<float>();
+        for (std::int64_t i = 0; i < n; ++i) {
+          ASSERT_EQ(data[i], 0.5F + 0.02F * random.normal(static_cast<std::uint64_t>(first + i)));
+        }
+      });
+    }
+  }
 }
 
 TEST(Elementwise, SumIsInOrder) {

@@ -103,18 +103,6 @@ void scale(Stream& stream, const Tensor& x, float factor) {
   });
 }
 
-void fill_normal(Stream& stream, const Tensor& out, const RandomStream& random, std::int64_t first_index,
-                 float mean, float deviation) {
-  // A normal number costs about as much as moving this many floats.
-  constexpr std::int64_t kCost = 64;
-  float* to = out.data<float>();
-  parallel_elements(stream, out.numel(), kCost * out.bytes(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      to[i] = mean + deviation * random.normal(static_cast<std::uint64_t>(first_index + i));
-    }
-  });
-}
-
 double sum(Stream& /*stream*/, const Tensor& x) {
   const float* data = x.data<float>();
   return std::accumulate(data, data + x.numel(), 0.0);
