@@ -56,9 +56,9 @@ double cosine(std::uint32_t b) {
 
 // --- In integers, where double leaves two floats possible. ---
 
-// A number in [0, 2^32) in steps of 2^-256. Operations cut off what lies below, so each errs by less than
-// one step; a value below takes some 300 of them, which leaves more than 240 bits right. Values of
-// interest are above 2^-92, and 2^64 of them come no nearer to the middle of two floats than 2^-100.
+// A number in [0, 2^32) in steps of 2^-256. Operations cut off what lies below a step; a value takes some 300
+// of them, so that its error is below 2^-240. The values compared are above 2^-92, and the nearest that one
+// of 2^64 random values comes to the middle of two floats is about 2^-88 of itself.
 class Fixed {
  public:
   Fixed() = default;

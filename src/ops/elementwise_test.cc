@@ -1,7 +1,9 @@
 #include "ops/elementwise.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/testing.h"
@@ -132,6 +134,23 @@ TEST(Elementwise, FillAndScale) {
       scale(s, x, 0.3F);
       EXPECT_EQ(x.values(), expected);
     });
+  }
+}
+
+TEST(Elementwise, TouchLeavesZerosAndEveryPageThere) {
+  const auto cpu = make_cpu_device();
+  for (const int threads : {1, 3}) {
+    Stream stream(*cpu, threads);
+    for (const std::int64_t bytes : {std::int64_t{4}, std::int64_t{4096}, std::int64_t{5 << 20} + 12}) {
+      const Buffer block = cpu->allocate(bytes, MemoryCategory::kWorkspace);
+      const Tensor x(block.data(), DType::kF32, {bytes / 4});
+      touch(stream, x);
+      std::vector<unsigned char> resident(static_cast<std::size_t>((bytes + 4095) / 4096));
+      ASSERT_EQ(mincore(block.data(), static_cast<std::size_t>(bytes), resident.data()), 0);
+      EXPECT_TRUE(std::all_of(resident.begin(), resident.end(), [](unsigned char page) { return page & 1U; }));
+      const float* data = x.data<float>();
+      EXPECT_TRUE(std::all_of(data, data + x.numel(), [](float value) { return value == 0.0F; }));
+    }
   }
 }
 

@@ -107,6 +107,8 @@ void Assembly::allocate_parameters() {
   for (std::size_t i = 0; i < optimizer->state_names().size(); ++i) {
     optimizer_buffers_.push_back(
         device_.allocate(params.owned_elements() * size_of(DType::kF32), MemoryCategory::kOptimizer));
+    // An update reads a state before it writes it.
+    ops::touch(stream, tensor_in(optimizer_buffers_.back(), 0, DType::kF32, {params.owned_elements()}));
   }
   if (config_.precision.compute == DType::kF16) {
     loss_scaler.emplace(config_.precision.loss_scale, config_.precision.loss_scale_window);
