@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "train/checkpointing.h"
 #include "train/mesh_layout.h"
+#include "train/processors.h"
 #include "train/stages.h"
 #include "train/threads.h"
 
@@ -65,6 +66,9 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
                          .tensor = tensor.part(),
                          .split_backward = schedule_of(config.mesh).splits_backward,
                          .pieces = pieces_of_stage(config, groups.place("pp"))});
+  if (config.precision.compute == DType::kBF16 && !device.is_simulated()) {
+    stream.set_bf16_products(agree_on_bf16_products(*groups.control, ops::this_processor()));
+  }
   allocate_parameters();
   allocate_batch();
   model->upload_tables(stream);
