@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ops/cpu/matmul.h"
+#include "ops/processor.h"
 #include "ops/testing.h"
 
 namespace meshtrain::ops {
