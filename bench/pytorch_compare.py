@@ -9,8 +9,8 @@ rounds. Both use the same threads. Needs Python 3.9 or later and PyTorch 2.x, fo
     python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch numpy
     /tmp/torch/bin/python bench/pytorch_compare.py --meshtrain build/release/meshtrain
 
-It takes some ten minutes on two cores, most of them for torch.compile (which needs g++) and 4 x 1024 tokens. Nothing else
-should run meanwhile.
+It takes some ten minutes on two cores, most of them for torch.compile (which needs g++) and 4 x 1024 tokens.
+Nothing else should run meanwhile.
 """
 
 import argparse
@@ -132,7 +132,8 @@ def compare(arguments, seq, dtype):
     best = max(median[mode] for mode in others)
     ratios = "  ".join(f"/ {mode} {median['meshtrain'] / median[mode]:.2f}" for mode in others)
     shown = "  ".join(f"{name} {rate:.1f}" for name, rate in median.items())
-    print(f"{dtype} T={seq:<5} tokens/s: {shown}   meshtrain {ratios}  / best {median['meshtrain'] / best:.2f}", flush=True)
+    ratios += f"  / best {median['meshtrain'] / best:.2f}"
+    print(f"{dtype} T={seq:<5} tokens/s: {shown}   meshtrain {ratios}", flush=True)
 
 
 def main():

@@ -3,11 +3,10 @@
 #include <gtest/gtest.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <bit>
-#include <cstring>
 #include <memory>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 

@@ -39,6 +39,13 @@ Schedule make_schedule(const Config& config) {
   return schedule;
 }
 
+// Gives every rank what each owns of the weights.
+void publish_units(const ParamStore& params, GradSync& sync) {
+  for (int unit = 0; unit < static_cast<int>(params.units().size()); ++unit) {
+    sync.publish_weights(unit, Traffic::kOther);
+  }
+}
+
 }  // namespace
 
 Assembly::Assembly(const Config& config, Device& device, World& world, const std::optional<ArenaSizes>& sizes)
@@ -164,7 +171,7 @@ std::vector<PipelineAction> Assembly::evaluation_order(std::int64_t micro_batche
 
 void Assembly::initialize() {
   params.initialize(stream, config_.train.seed);
-  publish_masters();
+  publish_units(params, *sync);
 }
 
 void Assembly::reset_optimizer() {
@@ -176,9 +183,7 @@ void Assembly::reset_optimizer() {
 
 void Assembly::publish_masters() {
   params.refresh_weights(stream);
-  for (int unit = 0; unit < static_cast<int>(params.units().size()); ++unit) {
-    sync->publish_weights(unit, Traffic::kOther);
-  }
+  publish_units(params, *sync);
 }
 
 BatchShape Assembly::micro_batch_shape() const {
