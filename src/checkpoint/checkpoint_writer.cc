@@ -220,7 +220,8 @@ void write_checkpoint(const std::string& path, const CheckpointContents& content
 CheckpointWriter::CheckpointWriter(Options options, Communicator* ranks)
     : options_(std::move(options)), ranks_(ranks) {
   // The system gives memory at its first use, which would hold training at the first save.
-  std::fill(options_.copy.begin(), options_.copy.end(), std::byte{0});
+  constexpr std::size_t kPage = 4096;
+  for (std::size_t i = 0; i < options_.copy.size(); i += kPage) options_.copy[i] = std::byte{0};
 }
 
 void CheckpointWriter::write(CheckpointContents contents) {

@@ -11,6 +11,7 @@
 #include "cli/bench.h"
 #include "cli/commands.h"
 #include "device/device.h"
+#include "ops/processor.h"
 #include "telemetry/peak.h"
 #include "telemetry/units.h"
 #include "train/threads.h"
@@ -102,6 +103,12 @@ void print_best(const Best& best, const MatmulBenchOptions& options, bool interr
   line("best", best.best->best_tflops(), best.best->shape);
 }
 
+// How this processor computes them.
+std::string products_of(DType dtype) {
+  if (dtype == DType::kBF16) return ops::describe_bf16_products(ops::this_processor());
+  return dtype == DType::kF16 ? "fp16 products in fp32" : "fp32";
+}
+
 void run(const Arguments& arguments) {
   const std::optional<DType> dtype = parse_dtype(arguments.dtype);
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
@@ -129,7 +136,7 @@ void run(const Arguments& arguments) {
   install_stop_handler();
   // With the JSON on standard output the table goes beside it.
   std::FILE* out = arguments.json == "-" ? stderr : stdout;
-  fmt::print(out, "TFLOP/s, {}, {} threads\n{:>7} {:>7} {:>7} {:>10} {:>10} {:>10}\n", arguments.dtype,
+  fmt::print(out, "TFLOP/s, {}, {} threads\n{:>7} {:>7} {:>7} {:>10} {:>10} {:>10}\n", products_of(*dtype),
              options.threads, "m", "n", "k", "mean", "median", "best");
   Best best;
   nlohmann::json rows = nlohmann::json::array();
@@ -154,6 +161,7 @@ void run(const Arguments& arguments) {
   print_best(best, options, stop_requested(), out);
   if (arguments.json.empty()) return;
   write_json(arguments.json, {{"dtype", arguments.dtype},
+                              {"products", products},
                               {"threads", options.threads},
                               {"warmup", options.warmup},
                               {"repeats", options.repeats},

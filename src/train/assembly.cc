@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "train/checkpointing.h"
 #include "train/mesh_layout.h"
+#include "train/processors.h"
 #include "train/stages.h"
 #include "train/threads.h"
 
@@ -38,6 +39,13 @@ Schedule make_schedule(const Config& config) {
   return schedule;
 }
 
+// Gives every rank what each owns of the weights.
+void publish_units(const ParamStore& params, GradSync& sync) {
+  for (int unit = 0; unit < static_cast<int>(params.units().size()); ++unit) {
+    sync.publish_weights(unit, Traffic::kOther);
+  }
+}
+
 }  // namespace
 
 Assembly::Assembly(const Config& config, Device& device, World& world, const std::optional<ArenaSizes>& sizes)
@@ -65,6 +73,9 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
                          .tensor = tensor.part(),
                          .split_backward = schedule_of(config.mesh).splits_backward,
                          .pieces = pieces_of_stage(config, groups.place("pp"))});
+  if (config.precision.compute == DType::kBF16 && !device.is_simulated()) {
+    stream.set_bf16_products(agree_on_bf16_products(*groups.control, ops::this_processor()));
+  }
   allocate_parameters();
   allocate_batch();
   model->upload_tables(stream);
@@ -107,6 +118,8 @@ void Assembly::allocate_parameters() {
   for (std::size_t i = 0; i < optimizer->state_names().size(); ++i) {
     optimizer_buffers_.push_back(
         device_.allocate(params.owned_elements() * size_of(DType::kF32), MemoryCategory::kOptimizer));
+    // An update reads a state before it writes it.
+    ops::touch(stream, tensor_in(optimizer_buffers_.back(), 0, DType::kF32, {params.owned_elements()}));
   }
   if (config_.precision.compute == DType::kF16) {
     loss_scaler.emplace(config_.precision.loss_scale, config_.precision.loss_scale_window);
@@ -158,7 +171,7 @@ std::vector<PipelineAction> Assembly::evaluation_order(std::int64_t micro_batche
 
 void Assembly::initialize() {
   params.initialize(stream, config_.train.seed);
-  publish_masters();
+  publish_units(params, *sync);
 }
 
 void Assembly::reset_optimizer() {
@@ -170,9 +183,7 @@ void Assembly::reset_optimizer() {
 
 void Assembly::publish_masters() {
   params.refresh_weights(stream);
-  for (int unit = 0; unit < static_cast<int>(params.units().size()); ++unit) {
-    sync->publish_weights(unit, Traffic::kOther);
-  }
+  publish_units(params, *sync);
 }
 
 BatchShape Assembly::micro_batch_shape() const {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/processor.h"
 
 namespace meshtrain::ops::cpu {
 namespace {
@@ -132,9 +133,14 @@ bool has_fast_kernel(Operand operand, RightLayout layout) {
 
 }  // namespace
 
-Operand operand_for(DType dtype) {
-  static const bool kNativeBf16 = has_fast_kernel(Operand::kBF16, RightLayout::kPanels);
-  return dtype == DType::kBF16 && kNativeBf16 ? Operand::kBF16 : Operand::kF32;
+bool has_bf16_kernels() {
+  return has_fast_kernel(Operand::kBF16, RightLayout::kPanels);
+}
+
+Operand operand_for(DType dtype, Bf16Products products) {
+  static const bool kFastest = multiplies_bf16(this_processor());
+  const bool bf16 = dtype == DType::kBF16 && products == Bf16Products::kFastest && kFastest;
+  return bf16 ? Operand::kBF16 : Operand::kF32;
 }
 
 RightLayout right_layout(Operand operand) {
