@@ -107,15 +107,9 @@ std::string layers_text(const std::vector<PiecePlan>& pieces) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-std::string live_text(const std::vector<PiecePlan>& pieces) {
-  std::vector<std::int64_t> live;
-  for (const PiecePlan& piece : pieces) live.push_back(piece.live);
-  return fmt::format("{}", fmt::join(live, "+"));
-}
-
 bool alike(const StagePlan& a, const StagePlan& b) {
   return a.rank.memory == b.rank.memory && a.parameters == b.parameters && a.flops == b.flops &&
-         live_text(a.pieces) == live_text(b.pieces);
+         a.live == b.live;
 }
 
 // Neighbours that are alike are one row: "3 .. 6", and their layers from the first to the last.
@@ -151,18 +145,13 @@ std::string stage_tables(const Plan& plan) {
       total(*std::max_element(plan.stages.begin(), plan.stages.end(),
                               [&](const StagePlan& a, const StagePlan& b) { return total(a) < total(b); }));
   std::size_t width = 6;
-  std::size_t live_width = 5;
+  for (const StageRow& row : rows) width = std::max(width, row.layers.size());
+  std::string text = fmt::format("{:<9} {:<{}} {:>14} {:>5} {:>14} {:>12}\n", "stage", "layers", width,
+                                 "parameters", "live", "FLOP a step", "memory");
   for (const StageRow& row : rows) {
-    width = std::max(width, row.layers.size());
-    live_width = std::max(live_width, live_text(row.plan->pieces).size());
-  }
-  std::string text = fmt::format("{:<9} {:<{}} {:>14} {:>{}} {:>14} {:>12}\n", "stage", "layers", width,
-                                 "parameters", "live", live_width, "FLOP a step", "memory");
-  for (const StageRow& row : rows) {
-    text += fmt::format("{:<9} {:<{}} {:>14} {:>{}} {:>14} {:>12}{}\n", row.stages, row.layers, width,
-                        row.plan->parameters, live_text(row.plan->pieces), live_width,
-                        format_flops(row.plan->flops), format_bytes(total(*row.plan)),
-                        total(*row.plan) == most ? " *" : "");
+    text += fmt::format("{:<9} {:<{}} {:>14} {:>5} {:>14} {:>12}{}\n", row.stages, row.layers, width,
+                        row.plan->parameters, row.plan->live, format_flops(row.plan->flops),
+                        format_bytes(total(*row.plan)), total(*row.plan) == most ? " *" : "");
   }
   text += "Of one rank of the stage; live: micro-batches alive at once; * needs most.\n\n";
   text += fmt::format("{:<9}", "stage");
