@@ -63,7 +63,19 @@ void ShardedGradients::submit(int unit, const Tensor& whole, std::int64_t step) 
   const CommQueue::Ticket ticket = parts_.queue.submit(
       [this, unit, whole, part, step](Stream& stream) { reduce(stream, unit, whole, part, step); },
       "reduce gradients");
-  reducing_ = {.ticket = ticket, .whole = whole, .part = part};
+  reducing_ = {.ticket = ticket, .unit = unit, .whole = whole, .part = part};
+}
+
+void ShardedGradients::append_state(std::vector<std::int64_t>& state) const {
+  const auto place_of = [&](const Tensor& block) {
+    return block.defined() ? pool_.offset_of(block) : std::int64_t{-1};
+  };
+  if (reducing_) {
+    state.insert(state.end(), {reducing_->unit, place_of(reducing_->whole), place_of(reducing_->part)});
+  } else {
+    state.push_back(-1);
+  }
+  state.push_back(place_of(late_));
 }
 
 // A job.
