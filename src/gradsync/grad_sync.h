@@ -23,6 +23,7 @@
 
 #include "comm/comm_queue.h"
 #include "comm/communicator.h"
+#include "device/arena.h"
 #include "params/param_store.h"
 #include "params/unit_hooks.h"
 
@@ -92,6 +93,7 @@ struct GradSyncParts {
   Communicator& ranks;
   CommQueue& queue;
   const gradsync::CopySum& copies;
+  Arena& idle;  // empty memory that nobody uses from the last backward pass to the end of finish_gradients()
   TiedLink tied;
 };
 

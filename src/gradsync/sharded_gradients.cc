@@ -10,13 +10,14 @@ namespace meshtrain::gradsync {
 
 ShardedGradients::ShardedGradients(const GradSyncParts& parts, const GradSyncOptions& options,
                                    TransientPool& pool)
-    : tied(parts, options),
+    : leaf_memory_(leaves_of(parts, options)),
+      tied(parts, options, leaf_memory_),
       parts_(parts),
       pool_(pool),
       micro_steps_(options.micro_steps),
       steps_(parts.store.units().size(), 0) {
   if (options.reduction == Reduction::kTree) {
-    tree_.emplace(parts.device, trained_unit_elements(parts.store), parts.ranks, micro_steps_,
+    tree_.emplace(parts.device, trained_unit_elements(parts.store), parts.ranks, micro_steps_, leaf_memory_,
                   [store = &parts.store](int unit) { return store->owned_gradients(unit); });
   }
 }
@@ -109,6 +110,7 @@ void ShardedGradients::finish() {
         "add tied gradients");
   }
   parts_.queue.wait_all();
+  tied.finished();
 }
 
 }  // namespace meshtrain::gradsync

@@ -27,6 +27,10 @@ class ShardedGradients {
   // Appends where its blocks of the pool lie, and whose they are.
   void append_state(std::vector<std::int64_t>& state) const;
 
+ private:
+  Buffer leaf_memory_;
+
+ public:
   TiedGradients tied;
 
  private:

@@ -26,10 +26,10 @@ SlotCounts slots_for(const std::vector<PipelineAction>& order, const std::vector
 
 ActivationSlots::ActivationSlots(Device& device, const SlotCounts& counts,
                                  const std::optional<SlotBytes>& bytes)
-    : blocks_in_slot_(counts.blocks_in_slot), evaluation_(Arena::measuring("activations")) {
+    : blocks_in_slot_(counts.blocks_in_slot), whole_(Arena::measuring("activations")) {
   if (bytes) {
-    memory_ = device.allocate(std::max(bytes->of_all(counts), bytes->evaluation), MemoryCategory::kActivations);
-    evaluation_ = Arena("activations", memory_.data(), memory_.bytes());
+    memory_ = device.allocate(std::max(bytes->of_all(counts), bytes->whole), MemoryCategory::kActivations);
+    whole_ = Arena("activations", memory_.data(), memory_.bytes());
   }
   std::int64_t begin = 0;
   const auto lay_out = [&](Kind& kind, std::int64_t count, std::int64_t size) {
@@ -91,8 +91,7 @@ SlotBytes ActivationSlots::peaks() const {
     for (const Arena& slot : kind.slots) bytes = std::max(bytes, slot.peak());
     return bytes;
   };
-  return {
-      .blocks = most(blocks_), .head = most(head_), .split = most(split_), .evaluation = evaluation_.peak()};
+  return {.blocks = most(blocks_), .head = most(head_), .split = most(split_), .whole = whole_.peak()};
 }
 
 std::int64_t ActivationSlots::filled() const {
@@ -100,7 +99,7 @@ std::int64_t ActivationSlots::filled() const {
   for (const Kind* kind : {&blocks_, &head_, &split_}) {
     for (const Arena& slot : kind->slots) bytes += slot.peak();
   }
-  return std::max(bytes, evaluation_.peak());
+  return std::max(bytes, whole_.peak());
 }
 
 }  // namespace meshtrain

@@ -30,12 +30,12 @@ struct SlotCounts {
 // `pieces`: the stage's, by chunk of the order.
 SlotCounts slots_for(const std::vector<PipelineAction>& order, const std::vector<ModelPiece>& pieces);
 
-// Bytes of one slot of each kind, and of an evaluation's micro-batch.
+// Bytes of one slot of each kind, and of what is there while no slot is taken.
 struct SlotBytes {
   std::int64_t blocks = 0;
   std::int64_t head = 0;
   std::int64_t split = 0;
-  std::int64_t evaluation = 0;
+  std::int64_t whole = 0;
   std::int64_t of_all(const SlotCounts& counts) const {
     return counts.blocks * blocks + counts.head * head + counts.split * split;
   }
@@ -84,7 +84,7 @@ class ActivationSlots {
   Lease take_split();
 
   // All of the memory, while no slot is taken.
-  Arena& evaluation() { return evaluation_; }
+  Arena& whole() { return whole_; }
 
   // As far as slots were filled so far.
   SlotBytes peaks() const;
@@ -102,7 +102,7 @@ class ActivationSlots {
   Buffer memory_;
   std::int64_t blocks_in_slot_;
   Kind blocks_, head_, split_;
-  Arena evaluation_;
+  Arena whole_;
 };
 
 }  // namespace meshtrain

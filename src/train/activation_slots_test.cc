@@ -108,9 +108,9 @@ TEST(ActivationSlots, HoldWhatIsAliveAndNoMore) {
 TEST(ActivationSlots, MoreThanPlannedIsAnErrorAndAnEvaluationHasAllOfThem) {
   const std::unique_ptr<Device> device = make_sim_device();
   ActivationSlots slots(*device, {.blocks_in_slot = 2, .blocks = 3, .head = 1, .split = 1},
-                        SlotBytes{.blocks = 64, .head = 64, .split = 128, .evaluation = 200});
+                        SlotBytes{.blocks = 64, .head = 64, .split = 128, .whole = 200});
   EXPECT_EQ(slots.capacity(), 3 * 64 + 64 + 128);
-  EXPECT_EQ(slots.evaluation().capacity(), slots.capacity());
+  EXPECT_EQ(slots.whole().capacity(), slots.capacity());
   const ActivationSlots::Lease one = slots.take(piece_of(4, true));
   EXPECT_THROW(slots.take(piece_of(4)), std::logic_error);
   EXPECT_THROW(slots.take(piece_of(2, true)), std::logic_error);
@@ -122,7 +122,7 @@ TEST(ActivationSlots, MoreThanPlannedIsAnErrorAndAnEvaluationHasAllOfThem) {
   slots.take_split();
   EXPECT_THROW(one.first()->allocate(DType::kU8, {65}), std::logic_error);
   // Where evaluations need more than training.
-  const ActivationSlots small(*device, {.blocks = 1}, SlotBytes{.blocks = 64, .evaluation = 200});
+  const ActivationSlots small(*device, {.blocks = 1}, SlotBytes{.blocks = 64, .whole = 200});
   EXPECT_EQ(small.capacity(), 200);
 }
 

@@ -86,6 +86,7 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
                          .ranks = *groups.dp,
                          .queue = queue_,
                          .copies = *copies_,
+                         .idle = activations->whole(),
                          .tied = tied_link()},
                         {.zero = static_cast<int>(config.mesh.zero),
                          .reduction = config.reduction == "tree" ? Reduction::kTree : Reduction::kFast,
@@ -194,7 +195,7 @@ Context Assembly::context(Arena* split) {
 Context Assembly::evaluation_context() {
   const bool recomputes =
       config_.recompute == RecomputePolicy::kFull && !schedule_of(config_.mesh).splits_backward;
-  Arena& saved = activations->evaluation();
+  Arena& saved = activations->whole();
   return {.stream = stream,
           .saved = saved,
           .work = work,
