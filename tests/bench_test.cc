@@ -263,8 +263,7 @@ TEST_F(BenchComm, EveryTypeAndReduction) {
 TEST_F(BenchComm, OverMpiItStartsTheLauncher) {
   if (!has_mpi()) GTEST_SKIP() << "this build has no MPI library";
   if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "mpirun is not in PATH";
-  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  prepare_mpirun(dir_);
   for (const std::string engine : {"mpi", "mpi-native"}) {
     for (const std::string op : {"all_reduce", "reduce_scatter"}) {
       SCOPED_TRACE(engine + " " + op);

@@ -297,8 +297,7 @@ TEST_F(MeshRuns, MpiGivesTheSameBits) {
   if (!has_mpi()) GTEST_SKIP() << "this build has no MPI library";
   const std::string mpirun = find_program("mpirun");
   if (mpirun.empty()) GTEST_SKIP() << "mpirun is not in PATH (Debian: openmpi-bin)";
-  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  prepare_mpirun(dir_);
   setenv("ASAN_OPTIONS", "detect_leaks=0", 0);  // what the library itself does is not the matter here
   write_config("a.toml", "gpt2-tiny");
   for (const Words& mesh : {Words{"mesh.pp=4", "mesh.schedule=1f1b"},

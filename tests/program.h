@@ -94,6 +94,16 @@ inline int count(const std::string& text, const std::string& part) {
   return found;
 }
 
+// Before `mpirun` is started: it may run as root, and keeps its sessions in `folder`. By default Open MPI keeps
+// those of all runs of a user in one folder, which each run makes and removes, so that two at a time can take
+// it away from each other and then do not start.
+inline void prepare_mpirun(const fs::path& folder) {
+  for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}) setenv(name, "1", 1);
+  for (const char* name : {"OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"}) {
+    setenv(name, folder.c_str(), 1);
+  }
+}
+
 // The children of a process in the order in which it forked them (proc(5)).
 inline std::vector<pid_t> children_of(pid_t parent) {
   const std::string number = std::to_string(parent);

@@ -136,7 +136,8 @@ void run(const Arguments& arguments) {
   install_stop_handler();
   // With the JSON on standard output the table goes beside it.
   std::FILE* out = arguments.json == "-" ? stderr : stdout;
-  fmt::print(out, "TFLOP/s, {}, {} threads\n{:>7} {:>7} {:>7} {:>10} {:>10} {:>10}\n", products_of(*dtype),
+  const std::string products = products_of(*dtype);
+  fmt::print(out, "TFLOP/s, {}, {} threads\n{:>7} {:>7} {:>7} {:>10} {:>10} {:>10}\n", products,
              options.threads, "m", "n", "k", "mean", "median", "best");
   Best best;
   nlohmann::json rows = nlohmann::json::array();

@@ -106,15 +106,9 @@ std::string layers_text(const std::vector<PiecePlan>& pieces) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-std::string live_text(const std::vector<PiecePlan>& pieces) {
-  std::vector<std::int64_t> live;
-  for (const PiecePlan& piece : pieces) live.push_back(piece.live);
-  return fmt::format("{}", fmt::join(live, "+"));
-}
-
 bool alike(const StagePlan& a, const StagePlan& b) {
   return a.rank.memory == b.rank.memory && a.parameters == b.parameters && a.flops == b.flops &&
-         live_text(a.pieces) == live_text(b.pieces);
+         a.live == b.live;
 }
 
 // Neighbours that are alike are one row: "3 .. 6", and their layers from the first to the last.
@@ -179,7 +173,7 @@ std::string stage_tables(const Plan& plan) {
   for (const StageRow& row : rows) {
     costs.add(
         row.stages,
-        {fmt::format("{}", row.plan->parameters), live_text(row.plan->pieces), format_flops(row.plan->flops),
+        {fmt::format("{}", row.plan->parameters), fmt::format("{}", row.plan->live), format_flops(row.plan->flops),
          format_bytes(total(*row.plan)) + (total(*row.plan) == most ? " *" : "  "), row.layers});
   }
   return costs.text() + "Of one rank of the stage; live: micro-batches alive at once; * needs most.\n\n" +

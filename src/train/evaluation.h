@@ -9,9 +9,15 @@
 #include "comm/communicator.h"
 #include "data/sampler.h"
 #include "data/tokenizer.h"
+#include "train/config.h"
 #include "train/step.h"
 
 namespace meshtrain {
+
+// Whether a run has evaluations.
+inline bool evaluates(const Config& config) {
+  return !config.data.valid.empty();
+}
 
 struct Evaluation {
   double nats_per_token = 0.0;
