@@ -78,6 +78,13 @@ ActivationSlots::Lease ActivationSlots::take_split() {
   return lease;
 }
 
+Arena& ActivationSlots::whole() {
+  for (const Kind* kind : {&blocks_, &head_, &split_}) {
+    check(kind->free.size() == kind->slots.size(), "slots are taken");
+  }
+  return whole_;
+}
+
 ActivationSlots::Lease::~Lease() {
   for (const Slot& slot : taken_) {
     slot.kind->slots[slot.index].release(0);

@@ -30,7 +30,7 @@ struct SlotCounts {
 // `pieces`: the stage's, by chunk of the order.
 SlotCounts slots_for(const std::vector<PipelineAction>& order, const std::vector<ModelPiece>& pieces);
 
-// Bytes of one slot of each kind, and of what is there while no slot is taken.
+// Bytes of one slot of each kind, and of what else uses the memory while no slot is taken.
 struct SlotBytes {
   std::int64_t blocks = 0;
   std::int64_t head = 0;
@@ -83,8 +83,8 @@ class ActivationSlots {
   // For a backward pass in two parts.
   Lease take_split();
 
-  // All of the memory, while no slot is taken.
-  Arena& whole() { return whole_; }
+  // All of the memory, for use while no slot is taken.
+  Arena& whole();
 
   // As far as slots were filled so far.
   SlotBytes peaks() const;

@@ -112,6 +112,7 @@ TEST(ActivationSlots, MoreThanPlannedIsAnErrorAndAnEvaluationHasAllOfThem) {
   EXPECT_EQ(slots.capacity(), 3 * 64 + 64 + 128);
   EXPECT_EQ(slots.whole().capacity(), slots.capacity());
   const ActivationSlots::Lease one = slots.take(piece_of(4, true));
+  EXPECT_THROW(slots.whole(), std::logic_error);
   EXPECT_THROW(slots.take(piece_of(4)), std::logic_error);
   EXPECT_THROW(slots.take(piece_of(2, true)), std::logic_error);
   {
