@@ -203,11 +203,11 @@ TEST(Matmul, Bf16ProductsInFp32AreThoseOfTheWidenedNumbers) {
     Shape a, b, c;
     MatmulOptions options;
   };
-  const std::vector<Product> products = {{{300, 512}, {700, 512}, {300, 700}, {.transpose_b = true}},
-                                         {{513, 3072}, {3072, 770}, {513, 770}, {}},
-                                         {{70, 4096}, {96, 4096}, {70, 96}, {.transpose_b = true}},
-                                         {{5, 37}, {37, 41}, {5, 41}, {}},
-                                         {{1500, 257}, {1500, 200}, {257, 200}, {.transpose_a = true}}};
+  const std::vector<Product> products = {
+      {{300, 512}, {700, 512}, {300, 700}, {.transpose_b = true}},   {{513, 3072}, {3072, 770}, {513, 770}, {}},
+      {{70, 4096}, {96, 4096}, {70, 96}, {.transpose_b = true}},     {{2100, 96}, {96, 1600}, {2100, 1600}, {}},
+      {{3000, 64}, {5000, 64}, {3000, 5000}, {.transpose_b = true}}, {{5, 37}, {37, 41}, {5, 41}, {}},
+      {{1500, 257}, {1500, 200}, {257, 200}, {.transpose_a = true}}};
   const auto cpu = make_cpu_device();
   Stream stream(*cpu, 2);
   stream.set_bf16_products(Bf16Products::kFp32);

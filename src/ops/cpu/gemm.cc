@@ -1,6 +1,7 @@
 #include "ops/cpu/gemm.h"
 
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <dnnl.hpp>
 
@@ -162,9 +163,13 @@ void* Scratch::grow(std::int64_t bytes) {
   if (bytes > bytes_) {
     std::free(data_);
     bytes_ = 0;
-    const std::int64_t size = round_up(bytes, kAlignment);
-    data_ = std::aligned_alloc(kAlignment, static_cast<std::size_t>(size));
+    constexpr std::int64_t kHugePage = 2 << 20;
+    const std::int64_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
+    const std::int64_t size = round_up(bytes, alignment);
+    data_ = std::aligned_alloc(static_cast<std::size_t>(alignment), static_cast<std::size_t>(size));
     if (data_ == nullptr) throw std::bad_alloc();
+    // A refusal costs speed only.
+    if (bytes >= kHugePage) madvise(data_, static_cast<std::size_t>(size), MADV_HUGEPAGE);
     bytes_ = size;
   }
   return data_;

@@ -7,15 +7,17 @@
 namespace meshtrain::ops::cpu {
 namespace {
 
+// How the rows of a reach a block product.
+enum class Left : std::uint8_t {
+  kSlab,     // packed by all threads together, each element once
+  kInPlace,  // where they lie: contiguous, whole rows of the operand's type
+  kByTile,   // the same, but to be widened: packed by the task that multiplies them, near its processor
+};
+
 // How a product is cut, by its shape alone: neither the result nor the work depends on the threads.
 //
 // A block of the result, rows x cols, is computed from slabs of the operands, `depth` deep. The threads
 // first pack a slab together, so that each element is packed once, then share out the block's tiles.
-//
-// Where a's rows are whole in a slab, they need no packing together: a tile of them is multiplied where it
-// lies, or, when it must be widened, packed by the task that multiplies it, near its processor.
-enum class Left : std::uint8_t { kInPlace, kByTile, kSlab };
-
 struct Blocking {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
@@ -68,6 +70,13 @@ Blocking blocking_for(const MatmulCall& call, Operand operand) {
   if (b.left == Left::kByTile) {
     b.task_tiles =
         std::max<std::int64_t>(1, pieces(b.rows, b.tile_rows) * pieces(b.cols, b.tile_cols) / (2 * kTiles));
+    // A task that multiplies its rows by few of many columns would spend its time packing them.
+    if (b.task_tiles * b.tile_cols < std::min(b.cols, kMaxTile)) {
+      b.left = Left::kSlab;
+      b.task_tiles = 1;
+      b.rows = even_piece(call.rows, slab, kRowUnit);
+      b.tile_rows = even_piece(b.rows, b.tile_rows, kRowUnit);
+    }
   }
   return b;
 }
