@@ -52,9 +52,9 @@ std::string key_hint(std::string_view option) {
   std::string_view name = option.substr(0, equals);
   name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
   const std::string meaning = meaning_of_name(name);
-  if (meaning.empty()) return "";
-  if (!is_one_key(meaning)) return "; " + meaning;
-  return fmt::format("; it is a key of the config: `-s {}={}`", meaning,
+  const std::string key = first_key_in(meaning);
+  if (key.empty()) return meaning.empty() ? "" : "; " + meaning;
+  return fmt::format("; {}: `-s {}={}`", is_one_key(meaning) ? "it is a key of the config" : meaning, key,
                      equals == std::string_view::npos ? "VALUE" : shortened(option.substr(equals + 1)));
 }
 

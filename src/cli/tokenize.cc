@@ -130,7 +130,7 @@ std::string train(const TokenizeArguments& a) {
   for (const std::string& input : a.inputs) {
     if (std::filesystem::exists(input) && !std::filesystem::is_regular_file(input)) {
       throw_user_error(
-          "tokenize --train-sentencepiece: the input \"{}\" is no file but a pipe or folder; "
+          "tokenize --train-sentencepiece: the input \"{}\" is not a file but a pipe or folder; "
           "training reads its input more than once.",
           input);
     }

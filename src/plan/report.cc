@@ -138,8 +138,9 @@ std::vector<StageRow> rows_of(const std::vector<StagePlan>& stages) {
 
 // Bytes by category in one unit, so that all fit into a line.
 std::string stage_memory(const std::vector<StageRow>& rows) {
-  constexpr std::array<const char*, kMemoryCategories> kHeaders = {
-      "params", "grads", "master", "optimizer", "activations", "workspace", "comm"};
+  constexpr std::array kHeaders = {"params",      "grads",     "master", "optimizer",
+                                   "activations", "workspace", "comm"};
+  static_assert(kHeaders.size() == kMemoryCategories);
   std::int64_t most = 0;
   for (const StageRow& row : rows) {
     const auto& bytes = row.plan->rank.memory.bytes;

@@ -44,7 +44,7 @@ void add_model(Synonyms& table) {
   table.push_back({{"attention_bias", "add_qkv_bias", "attn_bias", "use_qkv_bias"}, "model.qkv_bias"});
   table.push_back({{"qk_layernorm", "use_qk_norm", "qk_normalization"}, "model.qk_norm"});
   table.push_back({{"model_type", "model.type", "architecture", "architectures"}, "model.arch"});
-  table.push_back({{"model.name", "model_name", "model.size", "model_size"},
+  table.push_back({{"model.name", "model_name", "model.size", "model_size", "model"},
                    "model.preset names a published shape, and model.arch a family"});
   table.push_back({{"init_from", "pretrained", "from_pretrained", "pretrained_model", "model_name_or_path",
                     "pretrained_model_name_or_path", "load_weights", "finetune_from", "model.path", "hf_model"},
@@ -115,8 +115,8 @@ void add_train(Synonyms& table) {
                    "train.steps"});
   table.push_back(
       {{"epochs", "epoch", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "train_epochs"},
-       "a run is counted in steps: an epoch is (tokens of the data) / (train.global_batch x "
-       "data.seq_len) of train.steps"});
+       "a run has train.steps steps; an epoch is (tokens of the data) / (train.global_batch x data.seq_len) of "
+       "them"});
   table.push_back({{"max_tokens", "train_tokens", "total_tokens", "num_tokens"},
                    "a run is counted in steps: train.steps x train.global_batch x data.seq_len tokens"});
   table.push_back(

@@ -99,6 +99,13 @@ TEST(ConfigSynonyms, NamesOfOtherProgramsHaveAKey) {
   EXPECT_EQ(meaning_of_name("banana"), "");
 }
 
+TEST(ConfigSynonyms, TheFirstKeyOfASentence) {
+  EXPECT_EQ(first_key_in("train.norm_spike_window is above train.steps"), "train.norm_spike_window");
+  EXPECT_EQ(first_key_in("optimizer.lr"), "optimizer.lr");
+  EXPECT_EQ(first_key_in("dropout is not in this version"), "");
+  EXPECT_EQ(first_key_in(""), "");
+}
+
 TEST(ConfigSynonyms, KeysOfOtherSectionsAreThemselves) {
   EXPECT_EQ(meaning_of_name("lr"), "optimizer.lr");
   EXPECT_EQ(meaning_of_name("seq-len"), "data.seq_len");

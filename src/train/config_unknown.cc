@@ -74,6 +74,21 @@ bool is_one_key(std::string_view meaning) {
   return !meaning.empty() && meaning.find(' ') == std::string_view::npos;
 }
 
+std::string first_key_in(std::string_view meaning) {
+  std::string first;
+  std::size_t first_at = meaning.size();
+  for (const ConfigField& field : config_fields()) {
+    const std::string name = field.full_name();
+    const std::size_t at = meaning.find(name);
+    // Of keys that begin alike the longest.
+    if (at < first_at || (at == first_at && at < meaning.size() && name.size() > first.size())) {
+      first = name;
+      first_at = at;
+    }
+  }
+  return first;
+}
+
 void throw_unknown_key(std::string_view origin, std::string_view section, std::string_view key) {
   std::string hint;
   if (const std::string meaning = meaning_in(section, key); !meaning.empty()) {

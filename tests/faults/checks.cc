@@ -39,7 +39,7 @@ void FaultRound::expect_went_on(const std::string& err) const {
 
 // Tensor by tensor and in all, as `ckpt digest` prints it.
 std::string FaultRound::digest_of(const std::string& checkpoint) const {
-  const std::string digest = succeed({"ckpt", "digest", checkpoint}).out;
+  const std::string digest = succeed({"ckpt", "digest", checkpoint, "--all"}).out;
   expect_contains(digest, {"\ntotal "});
   return digest;
 }
