@@ -52,9 +52,10 @@ std::string key_hint(std::string_view option) {
   std::string_view name = option.substr(0, equals);
   name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
   const std::string meaning = meaning_of_name(name);
-  const std::string key = first_key_in(meaning);
+  const std::string key = subject_of(meaning);
   if (key.empty()) return meaning.empty() ? "" : "; " + meaning;
-  return fmt::format("; {}: `-s {}={}`", is_one_key(meaning) ? "it is a key of the config" : meaning, key,
+  if (!is_one_key(meaning)) return fmt::format("; {}: `-s {}=VALUE`", meaning, key);
+  return fmt::format("; it is a key of the config: `-s {}={}`", key,
                      equals == std::string_view::npos ? "VALUE" : shortened(option.substr(equals + 1)));
 }
 

@@ -98,7 +98,8 @@ TEST(Synonyms, OptionsOfOtherPrograms) {
   EXPECT_EQ(option_hint(train, "--attention-dropout"), "; dropout is not in this version");
   EXPECT_EQ(option_hint(train, "--nproc_per_node=2"), "; that is --ranks");
   EXPECT_TRUE(option_hint(train, "--train-batch=8").empty());
-  EXPECT_TRUE(option_hint(train, "--batch_size=8").ends_with(": `-s train.global_batch=8`"));
+  EXPECT_TRUE(option_hint(train, "--batch_size=8").ends_with(": `-s train.global_batch=VALUE`"));
+  EXPECT_TRUE(option_hint(train, "--grad-accum=4").ends_with("x mesh.dp)"));  // the value is of something else
   EXPECT_TRUE(option_hint(train, "--num-epochs").ends_with(": `-s train.steps=VALUE`"));
   EXPECT_EQ(option_hint(train, "--max-restart"), "; the nearest is --max-restarts");
   EXPECT_EQ(option_hint(train, "--banana"), "");
