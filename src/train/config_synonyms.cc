@@ -167,9 +167,9 @@ void add_optimizer(Synonyms& table) {
   table.push_back({{"epsilon", "adam_eps", "adam_epsilon", "opt_eps"}, "optimizer.eps"});
   table.push_back(
       {{"wd", "decay", "adam_wd", "l2", "adam_weight_decay", "l2_regularization"}, "optimizer.weight_decay"});
-  table.push_back(
-      {{"optim", "optimizer_type", "optimizer_name", "optimizer.type", "optimizer.optimizer", "opt"},
-       "optimizer.name"});
+  table.push_back({{"optim", "optimizer", "optimizer_type", "optimizer_name", "optimizer.type",
+                    "optimizer.optimizer", "opt"},
+                   "optimizer.name"});
   table.push_back({{"warmup_steps", "warmup_iters", "lr_warmup_iters", "lr_warmup_steps", "num_warmup_steps",
                     "warm_up", "warmup_iterations", "warmup_updates"},
                    "optimizer.warmup"});
