@@ -51,7 +51,7 @@ TEST_F(CommandLine, OptionsThatAreKeysOfTheConfig) {
 
 TEST_F(CommandLine, KeysOfOtherPrograms) {
   expect_refused({"train", "a.toml", "-s", "train.num_train_epochs=3"},
-                 {"a run has train.steps steps"});
+                 {"train.steps counts steps", "an epoch is"});
   expect_refused({"plan", "a.toml", "-s", "model.hidden_dropout=0.1"}, {"dropout is not in this version"});
   expect_refused({"plan", "a.toml", "-s", "model.num_hidden_layers=2"}, {"the key is model.layers"});
   expect_refused({"plan", "a.toml", "-s", "mesh.pipeline_parallel_degree=2"}, {"the key is mesh.pp"});

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kGap = 2;
 // Names and words have at least this where there is a choice.
 constexpr std::size_t kLeastName = 9;
-constexpr std::size_t kLeastWords = 24;
+constexpr std::size_t kLeastWords = 16;
 
 std::string padding(std::string_view text, std::size_t width) {
   const std::size_t used = columns_of(text);

@@ -91,14 +91,15 @@ bool is_option_with_value(std::string_view word, std::string_view next) {
   return word.find_first_not_of("abcdefghijklmnopqrstuvwxyz-") == std::string_view::npos;
 }
 
-// Words that stay on one line: key = value, -s key=value, --option VALUE.
+// Words that stay on one line: key = value, 3 .. 5, -s key=value, --option VALUE.
 std::size_t end_of_unit(std::string_view line, std::size_t begin) {
   std::size_t end = end_of_word(line, begin);
   std::string_view word = line.substr(begin, end - begin);
   while (end + 1 < line.size() && line[end + 1] != ' ') {
     const std::size_t next_end = end_of_word(line, end + 1);
     const std::string_view next = line.substr(end + 1, next_end - end - 1);
-    if (word != "=" && word != "-s" && next != "=" && !is_option_with_value(word, next)) break;
+    const bool joined = word == "=" || next == "=" || word == ".." || next == ".." || word == "-s";
+    if (!joined && !is_option_with_value(word, next)) break;
     word = next;
     end = next_end;
   }

@@ -12,10 +12,10 @@ namespace meshtrain {
 std::size_t columns_of(std::string_view text);
 
 // The text with its spaces turned into line ends so that no line is wider than `columns` (at least 1). What is
-// to be copied stays whole: `a command in backticks`, "a quoted path", key = value, -s key=value,
-// --option VALUE, and whatever has no space in it. One of these that is wider than a line has a line of its
-// own. Lines of the text stay apart, and what wraps is indented as the line that it comes from. Without a
-// newline at the end, unless the text has one.
+// to be copied stays whole: `a command in backticks`, "a quoted path", key = value, 3 .. 5,
+// -s key=value, --option VALUE, and whatever has no space in it. One of these that is wider than a line has a
+// line of its own. Lines of the text stay apart, and what wraps is indented as the line that it comes from.
+// Without a newline at the end, unless the text has one.
 std::string wrap(std::string_view text, std::size_t columns);
 
 }  // namespace meshtrain

@@ -50,6 +50,7 @@ TEST(TextWrap, WhatIsToBeCopiedStaysWhole) {
   EXPECT_EQ(wrap("the folder \"my own runs\" is not there", 20), "the folder\n\"my own runs\" is not\nthere");
   EXPECT_EQ(wrap("the --mesh \"dp=2 zero=1\": wrong", 22), "the\n--mesh \"dp=2 zero=1\":\nwrong");
   EXPECT_EQ(wrap("Start 2 ranks (--ranks 2), or set", 23), "Start 2 ranks\n(--ranks 2), or set");
+  EXPECT_EQ(wrap("layers.3 .. 6 to layers.27 .. 30", 20), "layers.3 .. 6 to\nlayers.27 .. 30");
   EXPECT_EQ(wrap("or --out PREFIX for all", 14), "or\n--out PREFIX\nfor all");
   EXPECT_EQ(wrap("with --resume it is", 14), "with --resume\nit is");
   EXPECT_EQ(wrap("with model.heads = 5 heads", 18), "with\nmodel.heads = 5\nheads");

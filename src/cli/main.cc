@@ -64,7 +64,8 @@ int answer(const CLI::App& app, const CLI::ParseError& error) {
                      meshtrain::cli::option_hint(command, left.front()), words);
   }
   if (!left.empty()) {
-    throw_user_error("{} is one argument too many. `{} --help` lists what it takes.", left.front(), words);
+    throw_user_error("{} is one argument too many{}. `{} --help` lists what it takes.", left.front(),
+                     meshtrain::cli::argument_hint(command, left.front()), words);
   }
   throw_user_error("{}. `{} --help` lists what it takes.", error.what(), words);
 }

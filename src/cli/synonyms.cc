@@ -23,12 +23,15 @@ std::string plain_name(std::string_view name) {
   return plain;
 }
 
-const Synonym* find(std::span<const Synonym> table, std::string_view name) {
+// What the name stands for, in all entries of the table that have it.
+std::vector<std::string_view> meanings_of(std::span<const Synonym> table, std::string_view name) {
   const std::string plain = plain_name(name);
-  const auto found = std::find_if(table.begin(), table.end(), [&](const Synonym& synonym) {
-    return std::find(synonym.names.begin(), synonym.names.end(), plain) != synonym.names.end();
-  });
-  return found == table.end() ? nullptr : &*found;
+  std::vector<std::string_view> meanings;
+  for (const Synonym& synonym : table) {
+    if (std::find(synonym.names.begin(), synonym.names.end(), plain) == synonym.names.end()) continue;
+    meanings.insert(meanings.end(), synonym.meanings.begin(), synonym.meanings.end());
+  }
+  return meanings;
 }
 
 // "--resume", "-s", …
@@ -52,9 +55,10 @@ std::string key_hint(std::string_view option) {
   std::string_view name = option.substr(0, equals);
   name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
   const std::string meaning = meaning_of_name(name);
-  const std::string key = first_key_in(meaning);
+  const std::string key = subject_of(meaning);
   if (key.empty()) return meaning.empty() ? "" : "; " + meaning;
-  return fmt::format("; {}: `-s {}={}`", is_one_key(meaning) ? "it is a key of the config" : meaning, key,
+  if (!is_one_key(meaning)) return fmt::format("; {}: `-s {}=VALUE`", meaning, key);
+  return fmt::format("; it is a key of the config: `-s {}={}`", key,
                      equals == std::string_view::npos ? "VALUE" : shortened(option.substr(equals + 1)));
 }
 
@@ -127,13 +131,10 @@ std::string command_hint(std::string_view words, std::string_view name, std::spa
   // "import" after "meshtrain ckpt" is what it says there; elsewhere the whole way counts.
   const std::string_view group = words.substr(std::min(words.find(' ') + 1, words.size()));
   const bool at_top = words.find(' ') == std::string_view::npos;
-  const Synonym* synonym = find(command_synonyms(), name);
   std::string hint;
-  if (synonym != nullptr) {
-    for (const std::string_view meaning : synonym->meanings) {
-      const bool fits = at_top ? !meaning.starts_with("bench ") : meaning.starts_with(group);
-      if (fits) hint += fmt::format("{}`meshtrain {}`", hint.empty() ? "; that is " : " or ", meaning);
-    }
+  for (const std::string_view meaning : meanings_of(command_synonyms(), name)) {
+    const bool fits = at_top ? !meaning.starts_with("bench ") : meaning.starts_with(group);
+    if (fits) hint += fmt::format("{}`meshtrain {}`", hint.empty() ? "; that is " : " or ", meaning);
   }
   if (hint.empty()) hint = nearest_hint(name, commands, "");
   if (!hint.empty() || !at_top) return hint;
@@ -150,13 +151,16 @@ std::string command_hint(std::string_view words, std::string_view name, std::spa
 
 std::string option_hint(const CLI::App& command, std::string_view option) {
   const std::string_view name = option.substr(0, option.find('='));
-  if (const Synonym* synonym = find(option_synonyms(), option); synonym != nullptr) {
-    for (const std::string_view meaning : synonym->meanings) {
-      if (has_option(command, meaning)) return fmt::format("; that is {}", meaning);
-    }
+  for (const std::string_view meaning : meanings_of(option_synonyms(), option)) {
+    if (has_option(command, meaning)) return fmt::format("; that is {}", meaning);
   }
   const std::string hint = has_option(command, "--set") ? key_hint(option) : "";
   return hint.empty() ? nearest_hint(name, options_of(command), "") : hint;
+}
+
+std::string argument_hint(const CLI::App& command, std::string_view argument) {
+  if (argument.find('=') == std::string_view::npos || !has_option(command, "--set")) return "";
+  return key_hint(argument);
 }
 
 }  // namespace meshtrain::cli

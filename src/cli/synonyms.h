@@ -26,4 +26,7 @@ std::string command_hint(std::string_view words, std::string_view name, std::spa
 // was written, "--lr" or "--lr=3e-4".
 std::string option_hint(const CLI::App& command, std::string_view option);
 
+// The same of an argument that looks like an override without its -s, "optimizer.lr=3e-4".
+std::string argument_hint(const CLI::App& command, std::string_view argument);
+
 }  // namespace meshtrain::cli

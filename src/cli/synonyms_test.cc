@@ -98,10 +98,18 @@ TEST(Synonyms, OptionsOfOtherPrograms) {
   EXPECT_EQ(option_hint(train, "--attention-dropout"), "; dropout is not in this version");
   EXPECT_EQ(option_hint(train, "--nproc_per_node=2"), "; that is --ranks");
   EXPECT_TRUE(option_hint(train, "--train-batch=8").empty());
-  EXPECT_TRUE(option_hint(train, "--batch_size=8").ends_with(": `-s train.global_batch=8`"));
+  EXPECT_TRUE(option_hint(train, "--batch_size=8").ends_with(": `-s train.global_batch=VALUE`"));
+  EXPECT_TRUE(option_hint(train, "--grad-accum=4").ends_with("x mesh.dp)"));  // the value is of something else
   EXPECT_TRUE(option_hint(train, "--num-epochs").ends_with(": `-s train.steps=VALUE`"));
   EXPECT_EQ(option_hint(train, "--max-restart"), "; the nearest is --max-restarts");
   EXPECT_EQ(option_hint(train, "--banana"), "");
+  EXPECT_EQ(option_hint(train, "-n"), "; that is --ranks");
+  EXPECT_EQ(option_hint(*app.get_subcommand("generate"), "-n"), "; that is --tokens");
+  EXPECT_EQ(argument_hint(train, "lr=3e-4"), "; it is a key of the config: `-s optimizer.lr=3e-4`");
+  EXPECT_EQ(argument_hint(train, "mesh.tp=2"), "; it is a key of the config: `-s mesh.tp=2`");
+  EXPECT_EQ(argument_hint(train, "b.toml"), "");
+  EXPECT_EQ(argument_hint(train, "banana=2"), "");
+  EXPECT_EQ(argument_hint(*app.get_subcommand("tokenize"), "lr=2"), "");
   EXPECT_EQ(option_hint(train, "-q"), "");
   EXPECT_EQ(option_hint(*app.get_subcommand("generate"), "--max-tokens"), "; that is --tokens");
   EXPECT_EQ(option_hint(*app.get_subcommand("tokenize"), "--lr"), "");  // takes no keys of a config

@@ -115,7 +115,7 @@ void add_train(Synonyms& table) {
                    "train.steps"});
   table.push_back(
       {{"epochs", "epoch", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "train_epochs"},
-       "a run has train.steps steps; an epoch is (tokens of the data) / (train.global_batch x data.seq_len) of "
+       "train.steps counts steps; an epoch is (tokens of the data) / (train.global_batch x data.seq_len) of "
        "them"});
   table.push_back({{"max_tokens", "train_tokens", "total_tokens", "num_tokens"},
                    "a run is counted in steps: train.steps x train.global_batch x data.seq_len tokens"});
@@ -168,9 +168,9 @@ void add_optimizer(Synonyms& table) {
   table.push_back({{"epsilon", "adam_eps", "adam_epsilon", "opt_eps"}, "optimizer.eps"});
   table.push_back(
       {{"wd", "decay", "adam_wd", "l2", "adam_weight_decay", "l2_regularization"}, "optimizer.weight_decay"});
-  table.push_back(
-      {{"optim", "optimizer_type", "optimizer_name", "optimizer.type", "optimizer.optimizer", "opt"},
-       "optimizer.name"});
+  table.push_back({{"optim", "optimizer", "optimizer_type", "optimizer_name", "optimizer.type",
+                    "optimizer.optimizer", "opt"},
+                   "optimizer.name"});
   table.push_back({{"warmup_steps", "warmup_iters", "lr_warmup_iters", "lr_warmup_steps", "num_warmup_steps",
                     "warm_up", "warmup_iterations", "warmup_updates"},
                    "optimizer.warmup"});
@@ -276,6 +276,8 @@ void add_rest(Synonyms& table) {
        "processes"});
   table.push_back({{"num_threads", "n_threads", "nthreads", "omp_num_threads", "cores", "num_cores", "thread"},
                    "machine.threads"});
+  table.push_back({{"config", "config_file", "config_path", "config_name", "cfg"},
+                   "the config is an argument without a name, as in `meshtrain train small.toml`"});
   table.push_back(
       {{"peak_flops", "gpu_peak_flops", "hardware_flops", "peak", "promised_flops"}, "machine.peak_tflops"});
 }

@@ -99,11 +99,14 @@ TEST(ConfigSynonyms, NamesOfOtherProgramsHaveAKey) {
   EXPECT_EQ(meaning_of_name("banana"), "");
 }
 
-TEST(ConfigSynonyms, TheFirstKeyOfASentence) {
-  EXPECT_EQ(first_key_in("train.norm_spike_window is above train.steps"), "train.norm_spike_window");
-  EXPECT_EQ(first_key_in("optimizer.lr"), "optimizer.lr");
-  EXPECT_EQ(first_key_in("dropout is not in this version"), "");
-  EXPECT_EQ(first_key_in(""), "");
+TEST(ConfigSynonyms, WhatASentenceIsAbout) {
+  EXPECT_EQ(subject_of("train.norm_spike_window is above train.steps"), "train.norm_spike_window");
+  EXPECT_EQ(subject_of("the key is mesh.deadline, in seconds"), "mesh.deadline");
+  EXPECT_EQ(subject_of("there are checkpoint.dir and output.dir"), "checkpoint.dir");
+  EXPECT_EQ(subject_of("optimizer.lr"), "optimizer.lr");
+  EXPECT_EQ(subject_of("dropout is not in this version"), "");
+  EXPECT_EQ(subject_of("the activation follows from model.arch"), "");
+  EXPECT_EQ(subject_of(""), "");
 }
 
 TEST(ConfigSynonyms, KeysOfOtherSectionsAreThemselves) {

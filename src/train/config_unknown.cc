@@ -74,19 +74,15 @@ bool is_one_key(std::string_view meaning) {
   return !meaning.empty() && meaning.find(' ') == std::string_view::npos;
 }
 
-std::string first_key_in(std::string_view meaning) {
-  std::string first;
-  std::size_t first_at = meaning.size();
-  for (const ConfigField& field : config_fields()) {
-    const std::string name = field.full_name();
-    const std::size_t at = meaning.find(name);
-    // Of keys that begin alike the longest.
-    if (at < first_at || (at == first_at && at < meaning.size() && name.size() > first.size())) {
-      first = name;
-      first_at = at;
-    }
+std::string subject_of(std::string_view meaning) {
+  for (const std::string_view start : {"the key is ", "there are "}) {
+    if (meaning.starts_with(start)) meaning.remove_prefix(start.size());
   }
-  return first;
+  const std::string_view word = meaning.substr(0, meaning.find_first_of(" ,;:"));
+  for (const ConfigField& field : config_fields()) {
+    if (field.full_name() == word) return field.full_name();
+  }
+  return "";
 }
 
 void throw_unknown_key(std::string_view origin, std::string_view section, std::string_view key) {

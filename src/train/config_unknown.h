@@ -13,8 +13,8 @@ std::string meaning_of_name(std::string_view name);
 
 // Whether what meaning_of_name() gives is one key.
 bool is_one_key(std::string_view meaning);
-// The first key in it; empty where there is none.
-std::string first_key_in(std::string_view meaning);
+// The key that it is about, the first of several; empty where it says why there is none.
+std::string subject_of(std::string_view meaning);
 
 // Each throws UserError that begins with `origin`: where the name was said.
 [[noreturn]] void throw_unknown_key(std::string_view origin, std::string_view section, std::string_view key);
