@@ -5,6 +5,7 @@
 #include <set>
 
 #include "comm/engines.h"
+#include "ops/processor.h"
 #include "program.h"
 
 namespace meshtrain {
@@ -34,6 +35,11 @@ TEST_F(Bench, MatmulReportsEveryShapeAndTheBest) {
     const nlohmann::json json = nlohmann::json::parse(outcome.out);  // the table goes to stderr
     expect_contains(outcome.err, {"TFLOP/s", "mean", "median", "best"});
     EXPECT_EQ(json["dtype"], dtype);
+    const std::string products = dtype == "bf16"   ? ops::describe_bf16_products(ops::this_processor())
+                                 : dtype == "fp16" ? "fp16 products in fp32"
+                                                   : "fp32";
+    EXPECT_EQ(json["products"], products);
+    expect_contains(outcome.err, {products + ", 1 threads"});
     EXPECT_EQ(json["threads"], 1);
     EXPECT_EQ(json["warmup"], 1);
     EXPECT_EQ(json["repeats"], 3);
