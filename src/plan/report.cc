@@ -153,7 +153,7 @@ std::string stage_tables(const Plan& plan) {
                         row.plan->parameters, row.plan->live, format_flops(row.plan->flops),
                         format_bytes(total(*row.plan)), total(*row.plan) == most ? " *" : "");
   }
-  text += "Of one rank of the stage; live: micro-batches alive at once; * needs most.\n\n";
+  text += "Of one rank of the stage; live: micro-batches alive at once, in all its pieces; * needs most.\n\n";
   text += fmt::format("{:<9}", "stage");
   for (std::size_t i = 0; i < kMemoryCategories; ++i) {
     text += fmt::format(" {:>13}", name_of(static_cast<MemoryCategory>(i)));
