@@ -293,7 +293,7 @@ TEST_F(Errors, DamagedCheckpoints) {
       // --resume goes on from the one before it, and says so.
       const Outcome passed_over = succeed({"train", "run", "--resume"});
       expect_contains(passed_over.err,
-                      {newest + file, "passed over", "going on from " + earlier, newest + ".damaged"});
+                      {newest + file, "passed over", "resuming from " + earlier, newest + ".damaged"});
       EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("whole"));
       EXPECT_EQ(tensors_of(newest), tensors_of("whole/checkpoints/" + checkpoint_name(20)));
       EXPECT_FALSE(exists(newest + ".damaged")) << "a whole one has taken its place";

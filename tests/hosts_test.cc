@@ -151,7 +151,7 @@ class Hosts : public ProgramTest {
     const auto end = static_cast<std::int64_t>(metrics("run").size()) + 5;
     const Arguments until = {"--stop-at-step", std::to_string(end)};
     expect_contains(succeed(Arguments{"train", "run", "--resume"} + until).err,
-                    {"going on from run/checkpoints/step-"});
+                    {"resuming from run/checkpoints/step-"});
     EXPECT_EQ(read_json("run/summary.json")["engine"], "shm");
     succeed(train(long_run("one", "300")) + until);
     expect_same_bits("run", "one", end);

@@ -112,7 +112,7 @@ class RanksFaults : public ProgramTest {
     const std::int64_t end = steps_of("run") + 5;
     const Arguments until = {"--stop-at-step", std::to_string(end)};
     const Outcome outcome = succeed(train(words + keys) + Arguments{"--resume"} + until);
-    expect_contains(outcome.err, {"going on from run/checkpoints/step-"});
+    expect_contains(outcome.err, {"resuming from run/checkpoints/step-"});
     fs::remove_all(path("whole"));
     succeed(train(keys + set({"output.dir=whole"})) + until);
     EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("whole"));

@@ -50,7 +50,7 @@ TEST_F(Resume, TenStepsAndTenAreTwentyToTheBit) {
       expect_contains(first.out, {"stopped after step 10 of 20", "meshtrain train run --resume"});
       EXPECT_EQ(metrics("run").back()["step"], 10);
       const Outcome second = succeed(train + Arguments{"--resume"});
-      expect_contains(second.err, {"going on from", checkpoint_name(10), "step 11"});
+      expect_contains(second.err, {"resuming from", checkpoint_name(10), "step 11"});
       expect_same_end("run", "whole", 20);
       EXPECT_EQ(read_json("run/summary.json")["loss"], read_json("whole/summary.json")["loss"]);
     }
@@ -113,9 +113,9 @@ TEST_F(Resume, AnInterruptFinishesTheStepAndSaves) {
 
 TEST_F(Resume, AnInterruptDuringAnEvaluationLosesNoEvaluation) {
   write_config("a.toml", "gpt2-tiny");
-  const Arguments train = Arguments{"train", "a.toml"} +
-                          set({"train.steps=4", "data.valid=text.txt", "train.eval_every=1",
-                               "train.eval_tokens=0", "data.seq_len=4", "train.micro_batch=1"});
+  const Arguments train =
+      Arguments{"train", "a.toml"} + set({"train.steps=4", "data.valid=text.txt", "train.eval_every=1",
+                                          "train.eval_tokens=0", "data.seq_len=4", "train.micro_batch=1"});
   succeed(train + set({"output.dir=whole"}));
   ASSERT_EQ(metrics("whole").size(), 8U);
   for (const std::size_t lines : {3U, 7U}) {  // within the second and the last evaluation
@@ -150,7 +150,7 @@ TEST_F(Resume, AKillLosesAtMostOneInterval) {
       EXPECT_LE(done - (newest ? newest->step : 0), async == "true" ? 6 : 3);
     }
     const Outcome rest = succeed({"train", "run", "--resume"});
-    expect_contains(rest.err, {"going on from"});
+    expect_contains(rest.err, {"resuming from"});
     expect_same_end("run", "whole", 30);
     fs::remove_all(path("run"));
   }

@@ -225,7 +225,7 @@ void add_bench_train(CLI::App& bench) {
       ->excludes(config);
   command->add_option("--peak-tflops", arguments->peak_tflops, "What MFU is measured against; 0: measure it");
   add_rank_arguments(*command, arguments->ranks);
-  command->add_flag("--json", arguments->json, "For programs");
+  command->add_flag("--json", arguments->json, "Print JSON");
   command->callback([arguments] {
     install_stop_handler();
     run_on_ranks(make_config(*arguments), arguments->ranks, [&](const Config& own, World& world) {

@@ -89,7 +89,7 @@ void add_eval(CLI::App& app) {
                    "Tokens to evaluate, from the start of the data, instead of the config's train.eval_tokens; "
                    "0: all")
       ->check(whole_number(0));
-  command->add_flag("--json", arguments->json, "For programs");
+  command->add_flag("--json", arguments->json, "Print JSON");
   command->callback([arguments] { run(*arguments); });
 }
 

@@ -17,13 +17,13 @@
 
 namespace meshtrain::gradsync {
 
-// For leaves that come one by one, of the largest of units of so many elements; empty where K is a power of
-// two.
+// For leaves that come one by one: memory of the largest unit. `unit_elements`: fp32, by unit. Empty where K is
+// a power of two.
 Buffer leaf_memory(Device& device, const std::vector<std::int64_t>& unit_elements, const Communicator& ranks);
 
 class LeafTree {
  public:
-  // Units of so many fp32 elements, multiples of the ranks. `leaves`: leaf_memory() for them, which outlives
+  // `unit_elements`: fp32, by unit, multiples of the ranks. `leaves`: leaf_memory() for them, which outlives
   // the tree; trees that are added to in turn may share it. `top`: where the highest level of a unit lies
   // [elements / K], which is then where results are; without it the tree has memory for that too.
   LeafTree(Device& device, std::vector<std::int64_t> unit_elements, Communicator& ranks,

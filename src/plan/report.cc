@@ -172,12 +172,12 @@ std::string stage_tables(const Plan& plan) {
   TextTable costs("stage",
                   {{"parameters"}, {"live"}, {"FLOP a step"}, {"memory"}, {"layers", TextTable::Align::kLeft}});
   for (const StageRow& row : rows) {
-    costs.add(
-        row.stages,
-        {fmt::format("{}", row.plan->parameters), fmt::format("{}", row.plan->live), format_flops(row.plan->flops),
-         format_bytes(total(*row.plan)) + (total(*row.plan) == most ? " *" : "  "), row.layers});
+    costs.add(row.stages,
+              {fmt::format("{}", row.plan->parameters), fmt::format("{}", row.plan->live),
+               format_flops(row.plan->flops),
+               format_bytes(total(*row.plan)) + (total(*row.plan) == most ? " *" : "  "), row.layers});
   }
-  return costs.text() + "Of one rank of the stage; live: micro-batches alive at once; * needs most.\n\n" +
+  return costs.text() + "Of one rank; live: micro-batches alive at once, in all its pieces; * needs most.\n\n" +
          stage_memory(rows) + '\n';
 }
 

@@ -1,7 +1,6 @@
 #include "telemetry/progress.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/terminal.h"
+#include "base/text_wrap.h"
 #include "telemetry/units.h"
 
 namespace meshtrain {
@@ -71,10 +72,7 @@ ProgressOptions progress_options_for(std::FILE* out) {
   const int descriptor = fileno(out);
   options.terminal = descriptor >= 0 && isatty(descriptor) != 0;
   options.seconds_between = options.terminal ? 0.1 : 10.0;
-  options.width = [descriptor] {
-    winsize size{};
-    return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? static_cast<int>(size.ws_col) : 80;
-  };
+  options.width = [descriptor] { return static_cast<int>(terminal_columns(descriptor)); };
   return options;
 }
 
@@ -119,7 +117,10 @@ void Progress::finish() {
 }
 
 void Progress::keep_line(std::string_view text) {
-  put(out_, fmt::format("{}{}\n", line_open_ ? kClearLine : "", text));
+  const std::string shown = options_.terminal
+                                ? wrap(text, static_cast<std::size_t>(std::max(options_.width(), 1)))
+                                : std::string(text);
+  put(out_, fmt::format("{}{}\n", line_open_ ? kClearLine : "", shown));
   line_open_ = false;
 }
 

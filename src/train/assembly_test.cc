@@ -272,8 +272,8 @@ TEST(Assembly, ATiedTableNeedsNoMemoryBesideActivations) {
   }
 }
 
-// Three ranks are no power of two: two heights of a third of what is trained and of the tied table, and leaves
-// of the largest unit, once.
+// Three ranks are not a power of two: two heights of a third of what is trained and of the tied table, and
+// leaves of the largest unit, once.
 TEST(Assembly, TreesShareTheirLeaves) {
   Config config = config_for(Architecture::kGpt2, {.dp = 3});
   config.train.global_batch = 3;

@@ -33,7 +33,7 @@ class PoolWalk {
   std::vector<int> kinds_of(const std::vector<PipelineAction>& order, std::int64_t micro_batches);
 
   // An action of this kind that began with one state ended with another, and filled the pool as far as `peak`.
-  // The first state of all is that of an empty pool.
+  // The first state of all is an empty pool.
   void learn(const State& before, int kind, const State& after, std::int64_t peak);
 
   struct Walk {
@@ -60,11 +60,11 @@ class PoolWalk {
   std::map<std::pair<int, int>, End> ends_;
 };
 
-// How many micro-batches the next shorter step should have, at least `least` and at most `all`, for the walk of
-// `all` to get further than `missing`: one that comes to the same transition, and so teaches it. Where none of
-// up to `largest` does, which are simulated already, the pool has not come back to an earlier state, and the
-// step is as long again. `round`: micro-batches after which the order of a schedule repeats itself. `kinds_of`:
-// of a step of so many.
+// The number of micro-batches of the step to simulate next, from `least` to `all`: a step that comes to the
+// transition `missing` of the walk of `all`, and so teaches it. If no step up to `largest`, the longest
+// simulated so far, comes to it, the pool has not returned to an earlier state yet, and the step is about twice
+// as long. `round`: micro-batches after which the order of a schedule repeats itself. `kinds_of`: of a step of
+// some number of micro-batches.
 std::int64_t next_steps(const PoolWalk& walk, const std::pair<int, int>& missing, std::int64_t least,
                         std::int64_t largest, std::int64_t all, std::int64_t round,
                         const std::function<std::vector<int>(std::int64_t micro_batches)>& kinds_of);

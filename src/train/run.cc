@@ -146,9 +146,9 @@ class Run {
       if (is_last_wanted() || (place_.step >= config_.train.steps && !evaluation_owed_)) {
         notice("{} is the last checkpoint of this run already", from);
       } else if (place_.step < config_.train.steps) {
-        notice("going on from {} at step {}", from, place_.step + 1);
+        notice("resuming from {} at step {}", from, place_.step + 1);
       } else {
-        notice("going on from {} with the evaluation after its last step", from);
+        notice("resuming from {} with the evaluation after its last step", from);
       }
       const std::string other = place_.position > 0 ? other_samples(config_, *source.checkpoint) : "";
       if (!other.empty()) notice("{}", other);

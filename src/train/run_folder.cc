@@ -57,7 +57,7 @@ std::string prepare_run_folder(const std::string& dir, bool keep) {
     fs::create_directories(path);
   } catch (const fs::filesystem_error& error) {
     throw_user_error(
-        "output.dir = \"{}\" cannot be used as run folder: {}; choose another output.dir or mend it", dir,
+        "output.dir = \"{}\" cannot be used as run folder: {}; choose another output.dir or fix it", dir,
         error.code().message());
   }
   if (access(path.c_str(), W_OK | X_OK) != 0) {

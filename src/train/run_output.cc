@@ -136,7 +136,7 @@ void RunOutput::make_folder(bool own) {
   const std::string aside = prepare_run_folder(config_.output.dir, /*keep=*/own);
   lock_folders();
   if (!aside.empty()) {
-    notice("{} held another run, which is now in {} (--resume goes on with a run)", config_.output.dir, aside);
+    notice("{} held another run, which is now in {} (--resume continues a run)", config_.output.dir, aside);
   }
   if (moves_with_run) make_checkpoint_directory();
 }
@@ -162,7 +162,7 @@ void RunOutput::begin(const RunFacts& facts) {
 
 void RunOutput::say(const std::string& text) {
   if (progress_) {
-    progress_->message("meshtrain: " + text);
+    progress_->message(std::string(kMessagePrefix) + text);
   } else {
     notice("{}", text);
   }
