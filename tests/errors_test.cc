@@ -416,5 +416,38 @@ TEST_F(Errors, TokenizeMistakes) {
   refused({"text.txt", "--out", "corpus", "--tokenizer", "bad.json"}, {"bad.json"});
 }
 
+// Folders that this user may not enter are named, with the reason: they are no bugs of ours.
+TEST_F(Errors, ForeignFoldersAreNamed) {
+  write_config("a.toml", "gpt2-tiny");
+  fs::create_directories(path("foreign/run/checkpoints"));
+  fs::permissions(path("foreign"), fs::perms::none);
+  fs::permissions(dir_, fs::perms::all);
+  const bool is_root = geteuid() == 0;
+  const BeforeExec as_nobody = [is_root] {
+    if (is_root && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(99);
+  };
+  for (const Arguments& arguments :
+       {Arguments{"eval", "foreign/run"},
+        {"generate", "foreign/run"},
+        {"train", "foreign/run", "--resume"},
+        {"train", "foreign/a.toml"},
+        {"ckpt", "inspect", "foreign/run"},
+        {"ckpt", "verify", "foreign/run"},
+        {"plan", "foreign/run"},
+        {"tokenize", "foreign/text.txt", "--out", "tokens", "--tokenizer", "bytes"},
+        {"tokenize", "text.txt", "--out", "foreign/tokens", "--tokenizer", "bytes"},
+        {"train", "a.toml", "-s", "data.train=foreign/text.txt"},
+        {"train", "a.toml", "-s", "output.dir=foreign/run"},
+        {"train", "a.toml", "-s", "checkpoint.dir=foreign/saved"},
+        {"train", "a.toml", "-s", "model.from=foreign/run"}}) {
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    const Outcome outcome = run(arguments, as_nobody);
+    EXPECT_EQ(outcome.status, 2) << outcome;
+    expect_contains(outcome.err, {"foreign"});
+    EXPECT_EQ(outcome.err.find("unexpected"), std::string::npos) << outcome;
+  }
+  fs::permissions(path("foreign"), fs::perms::owner_all);
+}
+
 }  // namespace
 }  // namespace meshtrain

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system_failure.h"
 #include "base/temporary_file.h"
 #include "base/version.h"
 #include "cli/commands.h"
@@ -106,7 +108,11 @@ int main(int argc, char** argv) {
     return report("", error, 2);
   } catch (const RunError& error) {
     return report("", error, 1);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report("", UserError(system_failure(error)), 2);  // of a file that an argument names
   } catch (const std::exception& error) {
+    const std::string refused = system_failure(error);
+    if (!refused.empty()) return report("", RunError(refused), 1);
     return report("unexpected failure: ", error, 1);
   }
 }

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "base/system_failure.h"
 #include "comm/agreement.h"
 #include "comm/communicator.h"
 
@@ -23,6 +24,8 @@ RankFailure describe_failure(int rank, const std::exception_ptr& failure) {
   } catch (const RunError& error) {
     return {rank, FailureKind::kRun, error.what(), 0};
   } catch (const std::exception& error) {
+    const std::string refused = system_failure(error);
+    if (!refused.empty()) return {rank, FailureKind::kRun, refused, 0};
     return {rank, FailureKind::kUnexpected, error.what(), 0};
   } catch (...) {
     return {rank, FailureKind::kUnexpected, "an exception that is none of the standard library's", 0};
