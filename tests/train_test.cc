@@ -263,7 +263,7 @@ TEST_F(Train, BeginsWithWhatItTrains) {
   expect_contains(outcome.err,
                   {"llama-tiny: 115,072 parameters", "vocabulary 257",
                    "text.txt: 11,359 tokens, 354 sequences of 32", "text.txt: the first 1,024 of 11,328 tokens",
-                   "steps 1 to 500 of 128 tokens each: 64,000 tokens, 5.65 epochs",
+                   "steps 1 to 500 of 128 tokens: 64,000 tokens, 5.65 epochs",
                    "4 sequences of 32 tokens = 1 micro-step x 2 replicas x micro-batch 2",
                    "dp=2: 2 ranks x 1 thread, shm", "fp32", "seed 7"});
   EXPECT_LT(at("precision  fp32"), at("step 1/500"));
@@ -271,7 +271,7 @@ TEST_F(Train, BeginsWithWhatItTrains) {
   std::istringstream lines(outcome.err);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
   const Outcome resumed = succeed({"train", "run", "--resume", "--stop-at-step", "3", "--ranks", "1"});
-  expect_contains(resumed.err, {"steps 3 to 500 of 128 tokens each: 63,744 tokens, 0.0226 to 5.65 epochs"});
+  expect_contains(resumed.err, {"steps 3 to 500 of 128 tokens: 63,744 tokens, 0.0226 to 5.65 epochs"});
 }
 
 TEST_F(Train, MeasuresThePeakOnlyWhereARunLasts) {

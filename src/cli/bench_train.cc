@@ -161,7 +161,7 @@ nlohmann::json measure(const Arguments& arguments, const Config& config, World& 
       {"model_flops_per_token", model_flops_per_token(config.model, config.data.seq_len)},
       {"achieved_tflops", achieved},
       {"peak_tflops", peak},
-      {"peak_source", given ? "given" : "best matmul measured before and after"},
+      {"peak_source", given ? "given" : "best matmul, before and after"},
       {"mfu", achieved / peak},
       {"flop_convention", kFlopConvention},
       {"loss", samples.back().step.loss},

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/terminal.h"
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
 #include "data/token_source.h"
@@ -71,10 +72,12 @@ void run(const Arguments& arguments) {
   const std::string part = result.tokens < tokens_in_data
                                ? fmt::format("the first {} of {}", result.tokens, tokens_in_data)
                                : fmt::format("{}", result.tokens);
-  fmt::print("{} (step {}) on {}: {} tokens, {:.4f} nats/token, {}\n", trained.weights->path(), trained.step(),
-             path, part, result.nats_per_token,
-             std::isfinite(result.bits_per_byte) ? fmt::format("{:.4f} bits/byte", result.bits_per_byte)
-                                                 : "bits/byte n/a");
+  const std::string bits = std::isfinite(result.bits_per_byte)
+                               ? fmt::format("{:.4f} bits/byte", result.bits_per_byte)
+                               : "bits/byte n/a";
+  print_line(stdout,
+             fmt::format("{} (step {}) on {}: {} tokens, {:.4f} nats/token, {}", trained.weights->path(),
+                         trained.step(), path, part, result.nats_per_token, bits));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/stopwatch.h"
+#include "base/terminal.h"
 #include "base/trace.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_writer.h"
@@ -93,7 +94,7 @@ class Run {
         .loss_scale = assembly_.loss_scaler ? std::optional(assembly_.loss_scaler->scale()) : std::nullopt,
         .loss = last_loss_};
     check_something_was_trained(end);
-    if (output_) fmt::print("{}\n", last_line(end, output_->checkpoint()));
+    if (output_) print_line(stdout, last_line(end, output_->checkpoint()));
     const bool is_over = place_.step >= config_.train.steps && !evaluation_owed_;
     return is_over || is_last_wanted() ? RunOutcome::kDone : RunOutcome::kInterrupted;
   }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "model/flops.h"
 #include "model/spec.h"
 #include "telemetry/units.h"
@@ -37,10 +39,12 @@ std::string validation_text(const RunFacts& facts) {
 
 std::string epochs_text(const RunFacts& facts, std::int64_t samples) {
   const auto epochs_at = [&](std::int64_t position) {
-    return static_cast<double>(position) / static_cast<double>(facts.data.train().samples_per_epoch());
+    const double epochs =
+        static_cast<double>(position) / static_cast<double>(facts.data.train().samples_per_epoch());
+    return epochs < 1000.0 ? fmt::format("{:.3g}", epochs) : grouped(std::llround(epochs));
   };
-  const std::string end = fmt::format("{:.3g} epochs", epochs_at(facts.position + samples));
-  return facts.position == 0 ? end : fmt::format("{:.3g} to {}", epochs_at(facts.position), end);
+  const std::string end = epochs_at(facts.position + samples) + " epochs";
+  return facts.position == 0 ? end : epochs_at(facts.position) + " to " + end;
 }
 
 std::string training_text(const RunFacts& facts) {
@@ -48,7 +52,7 @@ std::string training_text(const RunFacts& facts) {
   const std::int64_t seq_len = facts.config.data.seq_len;
   if (facts.steps_done >= train.steps) return fmt::format("all {} steps are done", grouped(train.steps));
   const std::int64_t samples = (train.steps - facts.steps_done) * train.global_batch;
-  return fmt::format("steps {} to {} of {} tokens each: {} tokens, {}", grouped(facts.steps_done + 1),
+  return fmt::format("steps {} to {} of {} tokens: {} tokens, {}", grouped(facts.steps_done + 1),
                      grouped(train.steps), grouped(train.global_batch * seq_len), grouped(samples * seq_len),
                      epochs_text(facts, samples));
 }
