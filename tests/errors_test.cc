@@ -449,5 +449,61 @@ TEST_F(Errors, ForeignFoldersAreNamed) {
   fs::permissions(path("foreign"), fs::perms::owner_all);
 }
 
+// What is printed arrives, or the command fails.
+TEST_F(Errors, AFullStandardOutputIsAFailure) {
+  write_config("a.toml", "gpt2-tiny");
+  succeed({"train", "a.toml"});
+  const BeforeExec full = [] {
+    const int device = open("/dev/full", O_WRONLY);
+    if (device < 0 || dup2(device, STDOUT_FILENO) < 0) _exit(99);
+  };
+  for (const Arguments& arguments :
+       {Arguments{"plan", "a.toml"},
+        {"plan", "a.toml", "--json"},
+        {"eval", "run"},
+        {"eval", "run", "--json"},
+        {"generate", "run", "--tokens", "3"},
+        {"ckpt", "inspect", "run"},
+        {"ckpt", "digest", "run"},
+        {"ckpt", "verify", "run"},
+        {"--help"},
+        {"train", "--help"},
+        {"--version"},
+        {"bench", "matmul", "--m", "64", "--n", "64", "--k", "64", "--repeats", "1"},
+        {"train", "a.toml", "-s", "output.dir=one"},
+        {"train", "a.toml", "-s", "output.dir=two", "--ranks", "2"},
+        {"train", "a.toml", "-s", "output.dir=three", "--ranks", "2", "--ranks-as", "threads"},
+        {"bench", "train", "--config", "a.toml", "--steps", "1", "--peak-tflops", "1", "--ranks", "2"}}) {
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    const Outcome outcome = run(arguments, full);
+    EXPECT_EQ(outcome.status, 1) << outcome;
+    EXPECT_NE(outcome.err, "");
+    EXPECT_EQ(outcome.err.find("unexpected"), std::string::npos) << outcome;
+  }
+}
+
+// Files that a command opens never take the numbers of streams that its parent closed.
+TEST_F(Errors, ClosedStreamsAreNotMistakenForFiles) {
+  write_config("a.toml", "gpt2-tiny");
+  succeed({"train", "a.toml", "-s", "output.dir=whole"});
+  for (const std::string ranks : {"1", "2"}) {
+    for (const int closed : {1, 2, 4, 3, 5, 6, 7}) {  // bits: stdin, stdout, stderr
+      SCOPED_TRACE(ranks + " ranks, closed " + std::to_string(closed));
+      fs::remove_all(path("run"));
+      const Outcome outcome =
+          run({"train", "a.toml", "--ranks", ranks, "-s", "numerics.reduction=tree"}, [closed] {
+            for (int stream = 0; stream < 3; ++stream) {
+              if ((closed >> stream & 1) != 0) close(stream);
+            }
+          });
+      EXPECT_EQ(outcome.status, 0) << outcome;
+      for (const nlohmann::json& line : metrics("run")) EXPECT_TRUE(line.contains("step")) << line;
+      EXPECT_EQ(metrics("run").size(), 20U);
+      EXPECT_EQ(read("run/metrics.jsonl").find("loss 5"), std::string::npos) << "progress in the metrics";
+      EXPECT_EQ(newest_checkpoint(path("run/checkpoints"))->step, 20);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meshtrain

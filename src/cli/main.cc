@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/standard_streams.h"
 #include "base/system_failure.h"
 #include "base/temporary_file.h"
 #include "base/version.h"
@@ -76,6 +77,7 @@ int answer(const CLI::App& app, const CLI::ParseError& error) {
 
 int main(int argc, char** argv) {
   using namespace meshtrain;
+  open_closed_streams();
   // A file-size limit or a reader that went away is an error of that write, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
@@ -99,10 +101,14 @@ int main(int argc, char** argv) {
     try {
       app.parse(argc, argv);
     } catch (const CLI::RuntimeError& status) {
+      flush_standard_output();
       return status.get_exit_code();  // that a command asked for
     } catch (const CLI::ParseError& error) {
-      return answer(app, error);
+      const int status = answer(app, error);
+      flush_standard_output();
+      return status;
     }
+    flush_standard_output();
     return 0;
   } catch (const UserError& error) {
     return report("", error, 2);

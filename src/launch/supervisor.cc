@@ -25,6 +25,7 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "base/standard_streams.h"
 #include "comm/engines.h"
 #include "comm/waiting_time.h"
 #include "launch/cores.h"
@@ -195,6 +196,7 @@ class Supervisor {
     const std::unique_ptr<World> world = area_->join(rank, options_.world);
     try {
       body_(*world, threads);
+      flush_standard_output();
     } catch (...) {
       // Before the world goes: what others see when it leaves comes later.
       return fail(rank);
