@@ -30,6 +30,7 @@ std::size_t skip_ascii(std::string_view text, std::size_t at) {
 struct Sequence {
   std::size_t length;  // bytes of a whole character, or of the maximal ill-formed part
   bool valid;
+  bool cut = false;  // by the end of the text alone
 };
 
 // Table 3-7 of the Unicode standard: well-formed byte sequences.
@@ -53,7 +54,7 @@ Sequence sequence_at(std::string_view text, std::size_t at) {
     return {1, false};
   }
   for (std::size_t i = 1; i < length; ++i) {
-    if (at + i >= text.size()) return {i, false};
+    if (at + i >= text.size()) return {i, false, true};
     const std::uint8_t next = byte_at(text, at + i);
     if (next < low || next > high) return {i, false};
     low = 0x80;
@@ -137,6 +138,24 @@ std::string_view valid_utf8(std::string_view text, std::string& storage) {
   if (!changed) return text;
   storage.append(text.substr(copied));
   return storage;
+}
+
+std::size_t well_formed_until(std::string_view text) {
+  std::size_t at = 0;
+  while ((at = skip_ascii(text, at)) < text.size()) {
+    const Sequence sequence = sequence_at(text, at);
+    if (!sequence.valid) break;
+    at += sequence.length;
+  }
+  return at;
+}
+
+std::size_t unfinished_bytes(std::string_view text) {
+  for (std::size_t back = 1; back <= 3 && back <= text.size(); ++back) {
+    const Sequence sequence = sequence_at(text, text.size() - back);
+    if (sequence.cut && sequence.length == back) return back;
+  }
+  return 0;
 }
 
 CodePoint code_point_at(std::string_view text, std::size_t at) {

@@ -13,6 +13,11 @@ namespace meshtrain {
 // is one U+FFFD (Unicode 14, section 3.9; what Rust's from_utf8_lossy and Python's errors="replace" do).
 std::string_view valid_utf8(std::string_view text, std::string& storage);
 
+// Where the first ill-formed part of `text` begins; text.size() where there is none.
+std::size_t well_formed_until(std::string_view text);
+// How many bytes at the end of `text` begin a character that further bytes may complete: 0 to 3.
+std::size_t unfinished_bytes(std::string_view text);
+
 struct CodePoint {
   char32_t value;
   std::size_t length;  // bytes

@@ -33,6 +33,25 @@ TEST(ValidUtf8, ReplacesEachMaximalPart) {
   EXPECT_EQ(valid("cut \xE4\xB8"), "cut " + r);
 }
 
+TEST(WellFormedUntil, TheFirstThingThatIsWrong) {
+  EXPECT_EQ(well_formed_until(""), 0U);
+  EXPECT_EQ(well_formed_until("caf\u00e9 \U0001F600"), 10U);
+  EXPECT_EQ(well_formed_until("caf\xE9"), 3U);
+  EXPECT_EQ(well_formed_until("long enough for words \xC3\xA9 \x80 more"), 25U);
+}
+
+TEST(UnfinishedBytes, OnlyWhatMayBecomeACharacter) {
+  EXPECT_EQ(unfinished_bytes(""), 0U);
+  EXPECT_EQ(unfinished_bytes("abc"), 0U);
+  EXPECT_EQ(unfinished_bytes("\u00e9"), 0U);
+  EXPECT_EQ(unfinished_bytes("a\xC3"), 1U);
+  EXPECT_EQ(unfinished_bytes("a\xE4\xB8"), 2U);
+  EXPECT_EQ(unfinished_bytes("\xF0\x9F\x98"), 3U);
+  for (const char* text :
+       {"\x80", "\xFF", "\xC0", "\xF5", "\xE0\x80", "\xED\xA0", "\xF4\x90", "\xE4\xB8\x80\x80"})
+    EXPECT_EQ(unfinished_bytes(text), 0U) << testing::PrintToString(text);
+}
+
 TEST(CodePoints, ForthAndBack) {
   for (const char32_t c : {U'a', U'\u00e9', U'\u4e2d', U'\U0001F600', U'\U0010FFFF'}) {
     std::string text = "x";

@@ -32,7 +32,8 @@ std::vector<HfStoredFile> hf_files(const ModelSpec& spec, DType dtype,
 // A file that goes along as it is.
 struct HfExtraFile {
   std::string name;
-  std::string from;
+  std::string from;  // empty: it holds `text`
+  std::string text = {};
 };
 
 // Throws UserError naming --out unless `out` is not there or an empty folder.
