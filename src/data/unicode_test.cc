@@ -1,7 +1,6 @@
 #include "data/unicode.h"
 
 #include <gtest/gtest.h>
-#include <utf8proc.h>
 
 namespace meshtrain {
 namespace {
@@ -97,22 +96,6 @@ TEST(Normalize, TextBetweenChangesStays) {
   const std::string_view stable = "caf\u00e9 \u4e2d\u6587 \u3042 \ud55c \u0431 \U0001F600";
   std::string storage;
   EXPECT_EQ(normalize(stable, Normalization::kNfc, storage).data(), stable.data());
-}
-
-// What the ranges that are never copied promise, character by character against utf8proc; and that NFC of
-// any character in any neighborhood is utf8proc's.
-TEST(Normalize, EveryCharacterAsUtf8procDoes) {
-  for (char32_t c = 1; c < 0x30000; ++c) {
-    if (c >= 0xD800 && c < 0xE000) continue;
-    for (const char* before : {"", "a", "\u304b", "\u1100"}) {
-      std::string text = before;
-      append_utf8(c, text);
-      text += "\u0301z";
-      utf8proc_uint8_t* expected = utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t*>(text.c_str()));
-      ASSERT_EQ(normal(text), reinterpret_cast<char*>(expected)) << static_cast<std::uint32_t>(c);
-      std::free(expected);
-    }
-  }
 }
 
 }  // namespace
