@@ -10,6 +10,8 @@
 namespace meshtrain {
 namespace {
 
+constexpr std::size_t kMostSets = 1000;
+
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
@@ -52,7 +54,10 @@ class Parser {
   Parser(std::string_view pattern, const std::string& where) : pattern_(pattern), where_(where) {}
 
   Pattern run() {
-    while (at_ < pattern_.size()) top_level();
+    while (at_ < pattern_.size()) {
+      top_level();
+      if (result_.sets.size() > kMostSets) refuse(fmt::format("more than {} different classes", kMostSets));
+    }
     return std::move(result_);
   }
 
@@ -69,6 +74,9 @@ class Parser {
   }
 
   bool next_is(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
+  std::string_view whole_character(std::size_t at) const {
+    return at == pattern_.size() ? "" : pattern_.substr(at, code_point_at(pattern_, at).length);
+  }
   bool at_end() const { return at_ == pattern_.size(); }
 
   void copy(std::size_t count) {
@@ -154,7 +162,8 @@ class Parser {
       result_.parts.push_back({.syntax = "(?:"});
       return;
     }
-    if (next_is("(?") || next_is("(*")) refuse(fmt::format("the group \"{}\"", pattern_.substr(at_, 4)));
+    if (next_is("(?") || next_is("(*"))
+      refuse(fmt::format("the group \"{}{}\"", pattern_.substr(at_, 2), whole_character(at_ + 2)));
     copy(1);
   }
 
@@ -252,7 +261,7 @@ class Parser {
       return {.character = control, .set = {}};
     }
     if (is_letter(kind) || is_digit(kind) || static_cast<unsigned char>(kind) >= 0x80) {
-      refuse(fmt::format("\\{}", kind));
+      refuse(fmt::format("\\{}", whole_character(at_ + 1)));
     }
     at_ += 2;
     return {.character = static_cast<unsigned char>(kind), .set = {}};

@@ -111,6 +111,15 @@ TEST(Regex, AnAtomicGroupIsNotEnteredAgain) {
   EXPECT_EQ(matches("(?:[\\s\\S]*?\\n|[\\s\\S][^\\n]*)++(?=.)", "ab\nSc"), Strings{});
 }
 
+TEST(Regex, MessagesHoldWholeCharacters) {
+  const auto message = [](const char* pattern) {
+    return message_of<UserError>([&] { Regex::from_oniguruma(pattern, "test"); });
+  };
+  expect_contains(message("\\\u4e2d"), "uses \\\u4e2d, which");
+  expect_contains(message("(?\u4e2d)"), "uses the group \"(?\u4e2d\", which");
+  expect_contains(message("(?"), "uses the group \"(?\", which");
+}
+
 TEST(Regex, MoreKindsOfCharactersThanSymbolsAreRefused) {
   std::string pattern;
   for (char32_t c = 0x4e00; c < 0x4e00 + 255; ++c) append_utf8(c, pattern);
