@@ -5,6 +5,7 @@
 #include <set>
 
 #include "comm/engines.h"
+#include "ops/processor.h"
 #include "program.h"
 
 namespace meshtrain {
@@ -34,6 +35,11 @@ TEST_F(Bench, MatmulReportsEveryShapeAndTheBest) {
     const nlohmann::json json = nlohmann::json::parse(outcome.out);  // the table goes to stderr
     expect_contains(outcome.err, {"TFLOP/s", "mean", "median", "best"});
     EXPECT_EQ(json["dtype"], dtype);
+    const std::string products = dtype == "bf16"   ? ops::describe_bf16_products(ops::this_processor())
+                                 : dtype == "fp16" ? "fp16 products in fp32"
+                                                   : "fp32";
+    EXPECT_EQ(json["products"], products);
+    expect_contains(outcome.err, {products + ", 1 threads"});
     EXPECT_EQ(json["threads"], 1);
     EXPECT_EQ(json["warmup"], 1);
     EXPECT_EQ(json["repeats"], 3);
@@ -177,7 +183,7 @@ TEST_F(Bench, TrainMeasuresItsPeakAndTakesConfigs) {
   EXPECT_GT(json["mfu"], 0.0);
   EXPECT_FALSE(exists("run"));
   const Outcome text = succeed({"bench", "train", "--config", "a.toml", "--steps", "1", "--peak-tflops", "1"});
-  expect_contains(text.out, {"llama-tiny", "tokens/s", "forward", "backward", "optimizer", "MFU", "6*N"});
+  expect_contains(text.out, {"llama-tiny", "tokens/s", "forward", "backward", "optimizer", "MFU", "1.0000 TFLOP/s (given)"});
 }
 
 // busbw factors as nccl-tests publishes them, on n ranks.
@@ -263,8 +269,7 @@ TEST_F(BenchComm, EveryTypeAndReduction) {
 TEST_F(BenchComm, OverMpiItStartsTheLauncher) {
   if (!has_mpi()) GTEST_SKIP() << "this build has no MPI library";
   if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "mpirun is not in PATH";
-  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  prepare_mpirun(dir_);
   for (const std::string engine : {"mpi", "mpi-native"}) {
     for (const std::string op : {"all_reduce", "reduce_scatter"}) {
       SCOPED_TRACE(engine + " " + op);

@@ -21,7 +21,7 @@ class Ckpt : public ProgramTest {
 TEST_F(Ckpt, InspectSaysWhatIsThereAndWhoWroteIt) {
   train("run");
   const std::string checkpoint = "run/checkpoints/step-00000003";
-  const Outcome text = succeed({"ckpt", "inspect", "run"});
+  const Outcome text = succeed({"ckpt", "inspect", "run", "--all"});
   expect_contains(text.out, {checkpoint + ": step 3, ", " in 2 files",
                              "written by 1 rank: dp=1 zero=0 tp=1 sequence_parallel=true pp=1", "position: 12",
                              "optimizer: adamw", "embed.tokens.m", "[64,192]", "optimizer.safetensors"});
@@ -74,10 +74,10 @@ TEST_F(Ckpt, DigestDoesNotDependOnTheMesh) {
   train("four", tree + Arguments{"--ranks", "4", "-s", "mesh.zero=3"});
   train("stages", tree + Arguments{"--ranks", "2", "-s", "mesh.pp=2"});
   train("other", tree + Arguments{"-s", "train.seed=2"});
-  const std::string digest = succeed({"ckpt", "digest", "one"}).out;
-  EXPECT_EQ(succeed({"ckpt", "digest", "four"}).out, digest);
-  EXPECT_EQ(succeed({"ckpt", "digest", "stages"}).out, digest);
-  EXPECT_NE(succeed({"ckpt", "digest", "other"}).out, digest);
+  const std::string digest = succeed({"ckpt", "digest", "one", "--all"}).out;
+  EXPECT_EQ(succeed({"ckpt", "digest", "four", "--all"}).out, digest);
+  EXPECT_EQ(succeed({"ckpt", "digest", "stages", "--all"}).out, digest);
+  EXPECT_NE(succeed({"ckpt", "digest", "other", "--all"}).out, digest);
   const nlohmann::json json = succeed_with_json({"ckpt", "digest", "one", "--json"});
   expect_contains(digest, {"total " + json["total"].get<std::string>(),
                            "embed.tokens F32 [257, 64] " + json["tensors"]["embed.tokens"].get<std::string>()});
@@ -85,7 +85,7 @@ TEST_F(Ckpt, DigestDoesNotDependOnTheMesh) {
 
 TEST_F(Ckpt, DigestIsWhatTheDocumentSays) {
   train("run");
-  const std::string text = succeed({"ckpt", "digest", "run"}).out;
+  const std::string text = succeed({"ckpt", "digest", "run", "--all"}).out;
   const std::size_t total = text.find("total ");
   EXPECT_EQ(text.substr(total), "total " + hash_of(std::string_view(text).substr(0, total)) + "\n");
   const std::string state = R"({"position":12,"step":3,"updates":3})";

@@ -286,6 +286,43 @@ TEST(Faults, UnlikeCallsAreShownOnEveryRank) {
   }
 }
 
+// Every collective against every other one, with and without data.
+TEST(Faults, AnyTwoCollectivesAreToldApart) {
+  for (const CommOp common : kAllOps) {
+    for (const CommOp odd : kAllOps) {
+      if (common == odd || common == CommOp::kExchange || odd == CommOp::kExchange) continue;
+      for (const std::int64_t count : {0, 1, 3000}) {
+        const auto failures = testing::run_threads(3, {kLong}, [&](World& world) {
+          const auto comm = world.group("g", all_of(world));
+          Calls(world, *comm, count).run(world.rank() == 1 ? odd : common);
+          return Lines{"no error"};
+        });
+        for (const Lines& lines : failures) {
+          expect_contains(lines, {"the ranks of group \"g\" differ in operation 1",
+                                  fmt::format("ranks 0 2 called {}", name_of(common)),
+                                  fmt::format("rank 1 called {}", name_of(odd))});
+        }
+      }
+    }
+  }
+}
+
+// An exchange meets nobody: each rank waits for what the others do not do.
+TEST(Faults, AnExchangeIsNoOtherCall) {
+  constexpr std::chrono::milliseconds kSoon{200};  // the call fails however long ranks take
+  for (const CommOp other : kAllOps) {
+    if (other == CommOp::kExchange) continue;
+    for (const bool odd : {false, true}) {
+      const auto failures = testing::run_threads(3, {kSoon}, [&](World& world) {
+        const auto comm = world.group("g", all_of(world));
+        Calls(world, *comm, 5).run((world.rank() == 1) == odd ? CommOp::kExchange : other);
+        return Lines{"no error"};
+      });
+      for (const Lines& lines : failures) expect_contains(lines, {"did not finish within 0.2 s", "\"g\""});
+    }
+  }
+}
+
 TEST(Faults, UnlikeCountsOfAnAllToAllNameBothRanks) {
   for (const auto run : {testing::run_threads, testing::run_processes}) {
     const auto failures = run(3, {kLong}, [](World& world) {

@@ -1,19 +1,24 @@
-// One rank of a run over MPI in which something goes wrong: mpirun -n 3 comm_mpi_faults CASE DEADLINE_MS. What
-// it catches goes to the file rank-N of the current folder, and its exit status is 1.
+// One rank of a run over MPI in which something goes wrong: mpirun -n 3 comm_mpi_faults CASE DEADLINE_MS
+// RANK... . What it catches goes to the file rank-N of the current folder, and its exit status is 1. The first
+// to end takes the others with it, so a rank waits until all that are named have such a file.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/engines.h"
+#include "comm_calls.h"
 
 namespace meshtrain {
 namespace {
@@ -115,18 +120,53 @@ const std::map<std::string, void (*)(Rank&)> kCases = {
      }},
 };
 
-int run(const std::string& name, const WorldOptions& options) {
+std::string file_of(const std::string& rank) {
+  return "rank-" + rank;
+}
+
+// Whole at once, for those who look for it.
+void write_error(const std::string& rank, const std::string& text) {
+  const std::string unfinished = "unfinished-" + rank;
+  std::ofstream(unfinished) << text;
+  std::filesystem::rename(unfinished, file_of(rank));
+}
+
+void wait_for_errors(const std::vector<std::string>& ranks) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto all_there = [&] {
+    return std::all_of(ranks.begin(), ranks.end(),
+                       [](const std::string& rank) { return std::filesystem::exists(file_of(rank)); });
+  };
+  while (!all_there() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+CommOp op_of(std::string_view name) {
+  return *std::find_if(testing::kAllOps.begin(), testing::kAllOps.end(),
+                       [&](CommOp op) { return name_of(op) == name; });
+}
+
+// "A/B": the odd one calls B, the others A.
+void call_either(Rank& rank, std::string_view name) {
+  const std::size_t slash = name.find('/');
+  const CommOp op = op_of(rank.odd_one() ? name.substr(slash + 1) : name.substr(0, slash));
+  testing::Calls(rank.world(), rank.all(), 7).run(op);
+}
+
+int run(const std::string& name, const WorldOptions& options,
+        const std::vector<std::string>& ranks_with_errors) {
   const auto world = make_mpi_world(name == "expected" ? 5 : 0, options);
-  const std::string file = "rank-" + std::to_string(world->rank());
   try {
     std::vector<int> ranks(static_cast<std::size_t>(world->size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     const auto all = world->group("all", ranks);
     Rank rank(*world, *all);
-    kCases.at(name)(rank);
+    name.find('/') == std::string::npos ? kCases.at(name)(rank) : call_either(rank, name);
     return 0;
   } catch (const CommError& error) {
-    std::ofstream(file) << error.what();
+    write_error(std::to_string(world->rank()), error.what());
+    wait_for_errors(ranks_with_errors);
     return 1;
   }
 }
@@ -134,9 +174,10 @@ int run(const std::string& name, const WorldOptions& options) {
 }  // namespace
 }  // namespace meshtrain
 
-int main(int /*argc*/, char** argv) {
+int main(int argc, char** argv) {
   try {
-    return meshtrain::run(argv[1], {.deadline = std::chrono::milliseconds(std::atoi(argv[2]))});
+    return meshtrain::run(argv[1], {.deadline = std::chrono::milliseconds(std::atoi(argv[2]))},
+                          {argv + 3, argv + argc});
   } catch (const meshtrain::UserError& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 2;

@@ -106,7 +106,7 @@ TEST_F(Errors, KeysThatAreWrong) {
   expect_refused({"train", "b.toml"}, {"b.toml, line 4", "train.steps", "an integer", "\"many\""});
   expect_train_refused("train.stps=3", {"train.stps", "train.steps"});
   expect_train_refused("train.steps=3.5", {"train.steps", "integer", "3.5"});
-  expect_train_refused("train.steps", {"-s train.steps", "section.key=value"});
+  expect_train_refused("train.steps", {"-s train.steps:", "the value is missing"});
   expect_train_refused("precision.compute=fp8", {"precision.compute", "fp32, bf16, fp16", "fp8"});
   expect_train_refused("optimizer.name=adamW", {"optimizer.name", "adamw"});
   expect_train_refused("model.preset=gpt2-125m", {"model.preset", "gpt2-125m", "gpt2-124m"});
@@ -293,7 +293,7 @@ TEST_F(Errors, DamagedCheckpoints) {
       // --resume goes on from the one before it, and says so.
       const Outcome passed_over = succeed({"train", "run", "--resume"});
       expect_contains(passed_over.err,
-                      {newest + file, "passed over", "going on from " + earlier, newest + ".damaged"});
+                      {newest + file, "passed over", "resuming from " + earlier, newest + ".damaged"});
       EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("whole"));
       EXPECT_EQ(tensors_of(newest), tensors_of("whole/checkpoints/" + checkpoint_name(20)));
       EXPECT_FALSE(exists(newest + ".damaged")) << "a whole one has taken its place";

@@ -151,7 +151,7 @@ class Hosts : public ProgramTest {
     const auto end = static_cast<std::int64_t>(metrics("run").size()) + 5;
     const Arguments until = {"--stop-at-step", std::to_string(end)};
     expect_contains(succeed(Arguments{"train", "run", "--resume"} + until).err,
-                    {"going on from run/checkpoints/step-"});
+                    {"resuming from run/checkpoints/step-"});
     EXPECT_EQ(read_json("run/summary.json")["engine"], "shm");
     succeed(train(long_run("one", "300")) + until);
     expect_same_bits("run", "one", end);
@@ -211,7 +211,7 @@ TEST_F(Hosts, ACutNetworkIsADeadlineOnBothSides) {
   const std::regex expected(
       "meshtrain: step \\d+: [a-z-]+ .*, operation \\d+ of group \"[a-z]+\" \\(ranks 0, 1, 2, 3\\): .*"
       "ranks? (2|3|2, 3)\\. The deadline of 4 s has passed\\. The newest checkpoint is "
-      "run/checkpoints/step-\\d+; to go on from there: meshtrain train run --resume\n");
+      "run/checkpoints/step-\\d+; to resume from it: `meshtrain train run --resume`\n");
   EXPECT_TRUE(std::regex_search(outcome.err, expected)) << outcome;
   expect_goes_on_here();
 }

@@ -40,7 +40,7 @@ TEST_F(HuggingFaceFolders, WithoutATokenizerOnlyTokenFilesAreRead) {
     expect_refused(text, {"data.tokenizer = \"none\"", "tokenizer.json"});
   }
   // Said, it is another matter.
-  succeed(Arguments{"eval", "model", "--data", "text.txt", "-s", "data.tokenizer=bytes", "--batches", "1"});
+  succeed(Arguments{"eval", "model", "--data", "text.txt", "-s", "data.tokenizer=bytes", "--tokens", "1"});
 
   // Some of these ids are no bytes.
   succeed(
@@ -121,10 +121,10 @@ TEST_F(HuggingFaceFolders, WhatHasTheNameOfAnUnfinishedExportIsKept) {
   expect_refused({"ckpt", "export", "ckpt", "--out", "out"}, {"out.partial", "remove or rename"});
   EXPECT_EQ(read("out.partial/mine"), "precious");
   // One that an export left, which has its mark, goes.
-  write("out.partial/.meshtrain-export", "");
+  write("out.partial/.meshtrain-partial", "");
   succeed({"ckpt", "export", "ckpt", "--out", "out"});
   EXPECT_FALSE(exists("out.partial"));
-  EXPECT_FALSE(exists("out/mine") || exists("out/.meshtrain-export"));
+  EXPECT_FALSE(exists("out/mine") || exists("out/.meshtrain-partial"));
 }
 
 // At no moment is there a folder that reads as a model and has less than all of it.
@@ -137,7 +137,8 @@ TEST_F(HuggingFaceFolders, AnUnfinishedExportIsNoModel) {
   const auto watch = [&](std::string_view, std::string_view about) {
     if (about.find(".safetensors") == std::string_view::npos) return;
     ++steps;
-    EXPECT_FALSE(exists("out/config.json") || exists("out.partial/config.json"));
+    EXPECT_FALSE(exists("out") || exists("out.partial/config.json") ||
+                 exists("out.partial/contents/config.json"));
   };
   write_hf_folder(checkpoint, folder.spec(), record, {}, path("out").string(), watch);
   EXPECT_GT(steps, 4);

@@ -256,7 +256,7 @@ class MeshRuns : public ProgramTest {
     return Arguments{"train", "a.toml"} +
            set({"train.steps=4", "train.global_batch=4", "train.micro_batch=1", "data.seq_len=16",
                 "model.layers=4", "numerics.reduction=tree", "data.valid=text.txt", "train.eval_every=2",
-                "train.eval_batches=5", "precision.compute=bf16", "output.dir=" + folder}) +
+                "train.eval_tokens=80", "precision.compute=bf16", "output.dir=" + folder}) +
            set(keys);
   }
 
@@ -297,8 +297,7 @@ TEST_F(MeshRuns, MpiGivesTheSameBits) {
   if (!has_mpi()) GTEST_SKIP() << "this build has no MPI library";
   const std::string mpirun = find_program("mpirun");
   if (mpirun.empty()) GTEST_SKIP() << "mpirun is not in PATH (Debian: openmpi-bin)";
-  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  prepare_mpirun(dir_);
   setenv("ASAN_OPTIONS", "detect_leaks=0", 0);  // what the library itself does is not the matter here
   write_config("a.toml", "gpt2-tiny");
   for (const Words& mesh : {Words{"mesh.pp=4", "mesh.schedule=1f1b"},

@@ -354,7 +354,7 @@ TEST_F(Plan, TracesHaveTheEventsOfARun) {
     }
   }
   const Outcome refused = run({"plan", "a.toml", "--trace", "no/folder/plan.json"});
-  EXPECT_EQ(refused.status, 1) << refused;
+  EXPECT_EQ(refused.status, 2) << refused;
   expect_contains(refused.err, {"no/folder/plan.json"});
 }
 

@@ -94,6 +94,16 @@ inline int count(const std::string& text, const std::string& part) {
   return found;
 }
 
+// Before `mpirun` is started: it may run as root, and keeps its sessions in `folder`. By default Open MPI keeps
+// those of all runs of a user in one folder, which each run makes and removes, so that two at a time can take
+// it away from each other and then do not start.
+inline void prepare_mpirun(const fs::path& folder) {
+  for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}) setenv(name, "1", 1);
+  for (const char* name : {"OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"}) {
+    setenv(name, folder.c_str(), 1);
+  }
+}
+
 // The children of a process in the order in which it forked them (proc(5)).
 inline std::vector<pid_t> children_of(pid_t parent) {
   const std::string number = std::to_string(parent);
@@ -223,6 +233,8 @@ class ProgramTest : public testing::Test {
     std::string pattern = (fs::temp_directory_path() / "meshtrain_test_XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
     dir_ = pattern;
+    // What programs keep between runs is the test's own.
+    setenv("XDG_CACHE_HOME", path("cache").c_str(), 1);
   }
   ~ProgramTest() override {
     std::error_code ignored;

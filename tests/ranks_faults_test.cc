@@ -112,7 +112,7 @@ class RanksFaults : public ProgramTest {
     const std::int64_t end = steps_of("run") + 5;
     const Arguments until = {"--stop-at-step", std::to_string(end)};
     const Outcome outcome = succeed(train(words + keys) + Arguments{"--resume"} + until);
-    expect_contains(outcome.err, {"going on from run/checkpoints/step-"});
+    expect_contains(outcome.err, {"resuming from run/checkpoints/step-"});
     fs::remove_all(path("whole"));
     succeed(train(keys + set({"output.dir=whole"})) + until);
     EXPECT_EQ(bits_of_metrics("run"), bits_of_metrics("whole"));
@@ -157,8 +157,8 @@ TEST_F(RanksFaults, AStoppedRankIsADeadlineThatNamesIt) {
         "meshtrain: (rank [013]: )?step " + std::string(step) +
         ": [a-z-]+ .* \\(operation \\d+ of group \"[a-z]+\", ranks 0 1 2 3\\) "
         "did not finish within 3 s: (ranks 0 1 3 had arrived, rank 2 had not|all had arrived, but rank 2 had "
-        "not done their part)\\. The newest checkpoint is run/checkpoints/step-\\d+; to go on from there: "
-        "meshtrain train run --resume\n");
+        "not done their part)\\. The newest checkpoint is run/checkpoints/step-\\d+; to resume from it: "
+        "`meshtrain train run --resume`\n");
     EXPECT_TRUE(std::regex_match(message, expected)) << message;
     expect_nothing_is_left(running);
     expect_goes_on(kProcesses);
@@ -204,7 +204,7 @@ TEST_F(RanksFaults, AStoppedStageOrPartOfALayerIsNamedToo) {
     const std::regex expected(
         "meshtrain: (rank \\d: )?step \\d+: [a-z-]+ .*(of group \"[a-z0-9 -]+\").* did not finish within 3 "
         "s: .*(" +
-        name + " had not\\b|only " + name + " waits for nobody).*The newest checkpoint is .*--resume\n");
+        name + " had not\\b|only " + name + " waits for nobody).*The newest checkpoint is .*--resume`\n");
     EXPECT_TRUE(std::regex_match(message, expected)) << message;
     expect_nothing_is_left(running);
   }
@@ -234,9 +234,10 @@ TEST_F(RanksFaults, AnInterruptSavesAndStops) {
       const Outcome outcome = running.process->finish();
       const std::string steps = std::to_string(steps_of("run"));
       EXPECT_EQ(outcome.status, 0) << outcome;
-      EXPECT_EQ(outcome.out, "stopped after step " + steps + " of 100000, saved in run/checkpoints/" +
+      EXPECT_EQ(outcome.out, "stopped after step " + steps +
+                                 " of 100000: the run is not finished. Saved in run/checkpoints/" +
                                  checkpoint_name(steps_of("run")) +
-                                 "; to go on: meshtrain train run --resume\n");
+                                 "; to resume: `meshtrain train run --resume`\n");
       EXPECT_EQ(count(outcome.err, "meshtrain: "), 0) << outcome;
       expect_nothing_is_left(running);
       EXPECT_EQ(read_json("run/summary.json")["steps"], steps_of("run"));

@@ -215,6 +215,10 @@ TEST_F(Ranks, PlansAreTheRunOnEveryMeshToTheByte) {
       {"pp=2", "schedule=interleaved", "virtual_stages=2", "batch=6"},
       {"pp=2", "schedule=interleaved", "virtual_stages=3", "batch=4", "stage_layers=[0,1,2,1,1,1]",
        "recompute=full"},
+      {"pp=2", "schedule=interleaved", "virtual_stages=3", "batch=12", "stage_layers=[1,1,2,1,1,0]",
+       "evaluates"},
+      {"pp=3", "schedule=interleaved", "virtual_stages=2", "batch=9", "recompute=selective", "tie=other"},
+      {"pp=4", "schedule=zb-h1", "batch=9", "recompute=full", "stage_layers=[1,2,2,1]"},
       {"pp=3", "stage_layers=[1,4,1]", "batch=5", "tie=other", "async", "compute=bf16"},
       {"pp=8", "batch=3", "evaluates"},
       {"pp=2", "dp=2", "zero=1", "batch=12", "reduction=tree"},
@@ -244,7 +248,7 @@ TEST_F(Ranks, PlansAreTheRunOnEveryMeshToTheByte) {
         if (key == "async") {
           keys.emplace_back("checkpoint.async=true");
         } else if (key == "evaluates") {
-          keys.insert(keys.end(), {"data.valid=text.txt", "train.eval_every=1", "train.eval_batches=3"});
+          keys.insert(keys.end(), {"data.valid=text.txt", "train.eval_every=1", "train.eval_tokens=24"});
         } else if (key == "tie=other") {
           keys.push_back(std::string("model.tie_embeddings=") + (tied ? "false" : "true"));
         } else if (key.starts_with("batch=")) {

@@ -91,7 +91,7 @@ TEST_F(Restart, AKilledRankIsReplacedAndTheBitsAreTheSame) {
     EXPECT_TRUE(std::regex_search(
         err, std::regex("meshtrain: " + name + " \\(process " + std::to_string(killed) +
                         "\\) was killed by signal 9 [^\n]* Restart 1 of 2 from run/checkpoints/step-\\d+: " +
-                        name + " was lost, going on with dp=\\d \\(4 ranks\\) as before\n")))
+                        name + " was lost, continuing with dp=\\d \\(4 ranks\\) as before\n")))
         << err;
     ++victim;
   }
@@ -115,7 +115,7 @@ TEST_F(Restart, TwiceAndThenTheRestartsAreUsedUp) {
     expect_contains(outcome.err, {"meshtrain: rank 3 (process ",
                                   "--max-restarts 1: the run was restarted 1 time. "
                                   "The newest checkpoint is run/checkpoints/step-",
-                                  "to go on from there: meshtrain train run --resume"});
+                                  "to resume from it: `meshtrain train run --resume`"});
     expect_nothing_is_left();
   }
 }
@@ -171,7 +171,7 @@ TEST_F(Restart, AStoppedRankIsLostWhenTheDeadlineHasPassed) {
   const std::string err = expect_same_end(*process, 1);
   EXPECT_TRUE(
       std::regex_search(err, std::regex("did not finish within 3 s: [^\n]* Restart 1 of 1 from [^\n]*: rank 2 "
-                                        "was lost, going on with dp=4 \\(4 ranks\\) as before\n")))
+                                        "was lost, continuing with dp=4 \\(4 ranks\\) as before\n")))
       << err;
 }
 
@@ -179,7 +179,7 @@ TEST_F(Restart, ASingleRankIsSupervisedToo) {
   const auto process = start(0, {"--max-restarts", "1"});
   kill(ranks_of(*process, 1)[0], SIGSEGV);
   const std::string err = expect_same_end(*process, 1);
-  expect_contains(err, {"rank 0 was lost, going on with dp=1 (1 rank) as before"});
+  expect_contains(err, {"rank 0 was lost, continuing with dp=1 (1 rank) as before"});
 }
 
 TEST_F(Restart, AnElasticRunGoesOnWithTheRanksThatAreLeft) {
@@ -189,8 +189,8 @@ TEST_F(Restart, AnElasticRunGoesOnWithTheRanksThatAreLeft) {
     kill_and_pause_again(ranks_of(*process)[1]);
     kill(ranks_of(*process, 3)[1], SIGKILL);
     const std::string err = expect_same_end(*process, 2);
-    expect_contains(err, {"rank 1 was lost, going on with dp=3 instead of dp=4 (3 ranks)",
-                          "rank 1 was lost, going on with dp=2 instead of dp=3 (2 ranks)"});
+    expect_contains(err, {"rank 1 was lost, continuing with dp=3 instead of dp=4 (3 ranks)",
+                          "rank 1 was lost, continuing with dp=2 instead of dp=3 (2 ranks)"});
     EXPECT_TRUE(std::regex_search(read("run/config.toml"), std::regex("\ndp = 2\n")))
         << read("run/config.toml");
   }
@@ -207,7 +207,7 @@ TEST_F(Restart, RanksThatAreLostTogetherAreCounted) {
   process->signal(SIGCONT);
   const std::string err = expect_same_end(*process, 1);
   expect_contains(err, {"Restart 1 of 5 from run/checkpoints/step-",
-                        "ranks 1, 3 were lost, going on with dp=2 instead of dp=4 (2 ranks)"});
+                        "ranks 1, 3 were lost, continuing with dp=2 instead of dp=4 (2 ranks)"});
 }
 
 TEST_F(Restart, AMeshThatCannotShrinkEndsOrStays) {
@@ -224,7 +224,7 @@ TEST_F(Restart, AMeshThatCannotShrinkEndsOrStays) {
   const auto again = start(1, keys + Arguments{"--elastic", "--max-restarts", "1"});
   kill(ranks_of(*again, 2)[1], SIGKILL);
   const std::string err = expect_same_end(*again, 1);
-  expect_contains(err, {"rank 1 was lost, going on with dp=1 (2 ranks) as before; " + why});
+  expect_contains(err, {"rank 1 was lost, continuing with dp=1 (2 ranks) as before; " + why});
 }
 
 TEST_F(Restart, AFullDiskIsNoLostRank) {

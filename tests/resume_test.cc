@@ -44,13 +44,13 @@ TEST_F(Resume, TenStepsAndTenAreTwentyToTheBit) {
       const Arguments train =
           Arguments{"train", "a.toml"} + set({"precision.compute=" + compute, "precision.loss_scale=33554432.0",
                                               "precision.loss_scale_window=4", "data.valid=text.txt",
-                                              "train.eval_every=5", "train.eval_batches=2"});
+                                              "train.eval_every=5", "train.eval_tokens=128"});
       succeed(train + set({"output.dir=whole"}));
       const Outcome first = succeed(train + Arguments{"--stop-at-step", "10"});
       expect_contains(first.out, {"stopped after step 10 of 20", "meshtrain train run --resume"});
       EXPECT_EQ(metrics("run").back()["step"], 10);
       const Outcome second = succeed(train + Arguments{"--resume"});
-      expect_contains(second.err, {"going on from", checkpoint_name(10), "step 11"});
+      expect_contains(second.err, {"resuming from", checkpoint_name(10), "step 11"});
       expect_same_end("run", "whole", 20);
       EXPECT_EQ(read_json("run/summary.json")["loss"], read_json("whole/summary.json")["loss"]);
     }
@@ -113,9 +113,9 @@ TEST_F(Resume, AnInterruptFinishesTheStepAndSaves) {
 
 TEST_F(Resume, AnInterruptDuringAnEvaluationLosesNoEvaluation) {
   write_config("a.toml", "gpt2-tiny");
-  const Arguments train = Arguments{"train", "a.toml"} +
-                          set({"train.steps=4", "data.valid=text.txt", "train.eval_every=1",
-                               "train.eval_batches=1000000", "data.seq_len=4", "train.micro_batch=1"});
+  const Arguments train =
+      Arguments{"train", "a.toml"} + set({"train.steps=4", "data.valid=text.txt", "train.eval_every=1",
+                                          "train.eval_tokens=0", "data.seq_len=4", "train.micro_batch=1"});
   succeed(train + set({"output.dir=whole"}));
   ASSERT_EQ(metrics("whole").size(), 8U);
   for (const std::size_t lines : {3U, 7U}) {  // within the second and the last evaluation
@@ -150,7 +150,7 @@ TEST_F(Resume, AKillLosesAtMostOneInterval) {
       EXPECT_LE(done - (newest ? newest->step : 0), async == "true" ? 6 : 3);
     }
     const Outcome rest = succeed({"train", "run", "--resume"});
-    expect_contains(rest.err, {"going on from"});
+    expect_contains(rest.err, {"resuming from"});
     expect_same_end("run", "whole", 30);
     fs::remove_all(path("run"));
   }
@@ -314,7 +314,7 @@ TEST_F(Resume, StagesAndRanksMayChangeAtEveryStop) {
       const Arguments train = Arguments{"train", "a.toml"} +
                               set({"precision.compute=" + compute, "numerics.reduction=tree", "train.steps=9",
                                    "model.layers=3", "train.micro_batch=1", "optimizer.lr=3e-4",
-                                   "data.valid=text.txt", "train.eval_every=3", "train.eval_batches=2"});
+                                   "data.valid=text.txt", "train.eval_every=3", "train.eval_tokens=60"});
       fs::remove_all(path("whole"));
       succeed(train + set({"output.dir=whole"}));
       // Two steps on each.

@@ -175,7 +175,7 @@ TEST_F(Rollback, BeforeTheFirstCheckpointItStartsOver) {
 // Two in one interval, side by side: what takes the place of the first is bad as well. And evaluations.
 TEST_F(Rollback, SeveralBadStepsAreLeftOut) {
   write_corpus("spikes.txt", {7, 12, 13, 16});
-  const std::vector<std::string> keys = {"data.valid=clean.txt", "train.eval_every=2", "train.eval_batches=2"};
+  const std::vector<std::string> keys = {"data.valid=clean.txt", "train.eval_every=2", "train.eval_tokens=128"};
   succeed(train("clean.txt", "clean", keys));
   succeed(train("spikes.txt", "run", keys));
   expect_same_end("run", "clean");
@@ -193,7 +193,7 @@ TEST_F(Rollback, SeveralBadStepsAreLeftOut) {
 TEST_F(Rollback, AKillBeforeTheNextCheckpointEndsInTheSameBits) {
   write_corpus("spikes.txt", {6, 14});
   write_text("text.txt");
-  const std::vector<std::string> keys = {"data.valid=text.txt", "train.eval_every=5", "train.eval_batches=2"};
+  const std::vector<std::string> keys = {"data.valid=text.txt", "train.eval_every=5", "train.eval_tokens=128"};
   succeed(train("clean.txt", "clean", keys));
   succeed(train("spikes.txt", "whole", keys));
   expect_same_end("whole", "clean");

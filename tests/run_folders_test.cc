@@ -54,6 +54,44 @@ TEST_F(RunFolders, ARunThatGoesOnIsLeftAlone) {
   }
 }
 
+// What a run writes to is gone or elsewhere: it ends, with what was saved before intact.
+TEST_F(RunFolders, OneThatIsRenamedOrRemovedEndsTheRun) {
+  write_config("a.toml", "gpt2-tiny");
+  const Arguments train = {"train", "a.toml", "-s", "checkpoint.every=5", "-s", "numerics.reduction=tree"};
+  succeed(train + set({"output.dir=whole"}));
+  for (const std::string ranks : {"1", "2"}) {
+    for (const bool removed : {false, true}) {
+      SCOPED_TRACE(ranks + (removed ? " removed" : " renamed"));
+      fs::remove_all(path("run"));
+      fs::remove_all(path("moved"));
+      Process process(MESHTRAIN_BINARY, train + Arguments{"--ranks", ranks}, dir_,
+                      pausing_at("collective:12:0"));
+      ASSERT_TRUE(wait_for_pause(process));
+      if (removed) fs::remove_all(path("run"));
+      if (!removed) fs::rename(path("run"), path("moved"));
+      let_go();
+      const Outcome outcome = process.finish();
+      EXPECT_EQ(outcome.status, 1) << outcome;
+      EXPECT_FALSE(exists("run")) << "nothing is written there any more";
+      expect_contains(outcome.err, {"output.dir = \"run\" was", removed ? "removed" : "renamed to",
+                                    "while the run trained in it"});
+      EXPECT_EQ(outcome.err.find("No checkpoint was saved"), std::string::npos) << outcome;
+      if (removed) continue;
+      succeed({"train", "moved", "--resume", "--ranks", ranks});
+      expect_whole("moved");
+    }
+  }
+  // The checkpoints alone.
+  Process process(MESHTRAIN_BINARY, train + set({"checkpoint.dir=saved", "output.dir=other"}), dir_,
+                  pausing_at("micro-step:12:0"));
+  ASSERT_TRUE(wait_for_pause(process));
+  fs::rename(path("saved"), path("saved-elsewhere"));
+  let_go();
+  const Outcome outcome = process.finish();
+  EXPECT_EQ(outcome.status, 1) << outcome;
+  expect_contains(outcome.err, {"checkpoint.dir = \"saved\" was renamed to"});
+}
+
 // One waits for the other, and then goes on with its run, or moves it aside.
 TEST_F(RunFolders, TwoThatBeginTogetherDoNotMix) {
   write_config("a.toml", "gpt2-tiny");

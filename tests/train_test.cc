@@ -251,5 +251,178 @@ TEST_F(Train, CheckpointsElsewhereAreNotMixedWithThoseOfAnotherRun) {
   EXPECT_FALSE(exists("run.1"));
 }
 
+// The first lines say what a person looks for, before the first step.
+TEST_F(Train, BeginsWithWhatItTrains) {
+  write_config("a.toml", "llama-tiny");
+  const Outcome outcome =
+      succeed({"train", "a.toml", "-s", "data.valid=text.txt", "-s", "train.eval_tokens=1000", "-s",
+               "train.steps=500", "--stop-at-step", "2", "-s", "train.seed=7", "--ranks", "2"});
+  const auto at = [&](std::string_view text) { return outcome.err.find(text); };
+  // 11,358 bytes and the end of the document are 11,359 tokens: (11,359 - 1) / 32 = 354 sequences.
+  // 500 steps of 4 x 32 tokens; 2,000 of 354 sequences are 5.65 epochs.
+  expect_contains(outcome.err,
+                  {"llama-tiny: 115,072 parameters", "vocabulary 257",
+                   "text.txt: 11,359 tokens, 354 sequences of 32", "text.txt: the first 1,024 of 11,328 tokens",
+                   "steps 1 to 500 of 128 tokens each: 64,000 tokens, 5.65 epochs",
+                   "4 sequences of 32 tokens = 1 micro-step x 2 replicas x micro-batch 2",
+                   "dp=2: 2 ranks x 1 thread, shm", "fp32", "seed 7"});
+  EXPECT_LT(at("precision  fp32"), at("step 1/500"));
+  EXPECT_EQ(at("MFU"), std::string::npos);
+  std::istringstream lines(outcome.err);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
+  const Outcome resumed = succeed({"train", "run", "--resume", "--stop-at-step", "3", "--ranks", "1"});
+  expect_contains(resumed.err, {"steps 3 to 500 of 128 tokens each: 63,744 tokens, 0.0226 to 5.65 epochs"});
+}
+
+TEST_F(Train, MeasuresThePeakOnlyWhereARunLasts) {
+  write_config("a.toml", "gpt2-tiny");
+  const Arguments train = {"train", "a.toml", "-s", "machine.peak_tflops=measure"};
+  const Outcome quick = succeed(train + Arguments{"--stop-at-step", "9", "-s", "train.steps=1000000000"});
+  EXPECT_FALSE(exists("cache"));
+  EXPECT_EQ(quick.err.find("MFU"), std::string::npos) << quick;
+  for (const nlohmann::json& line : metrics("run")) EXPECT_TRUE(line["mfu"].is_null());
+  EXPECT_TRUE(read_json("run/summary.json")["peak_tflops"].is_null());
+  for (const std::string ranks : {"1", "2"}) {
+    Process process(
+        MESHTRAIN_BINARY,
+        train + Arguments{"--ranks", ranks, "-s", "train.steps=1000000000", "-s", "output.dir=long" + ranks},
+        dir_);
+    ASSERT_TRUE(process.wait_until([&] { return metrics("long" + ranks).size() >= 4; }));
+    process.signal(SIGINT);
+    const Outcome outcome = process.finish();
+    EXPECT_EQ(outcome.status, 0) << outcome;
+    expect_contains(outcome.err, {"MFU is relative to the peak measured now"});
+    const std::vector<nlohmann::json> lines = metrics("long" + ranks);
+    EXPECT_TRUE(lines[0]["mfu"].is_null());
+    EXPECT_GT(lines[3]["mfu"], 0.0);
+    EXPECT_GT(read_json("long" + ranks + "/summary.json")["peak_tflops"], 0.0);
+  }
+  EXPECT_TRUE(exists("cache/meshtrain/peaks.json"));
+  // A later run knows it from the start.
+  const Outcome later =
+      succeed(train + Arguments{"-s", "train.steps=3", "-s", "optimizer.warmup=0", "-s", "output.dir=later"});
+  expect_contains(later.err, {"; peak "});
+  for (const nlohmann::json& line : metrics("later")) {
+    EXPECT_FALSE(line["mfu"].is_null()) << line;
+  }
+}
+
+// In fp16 each step says what its loss was scaled by: halved at an overflow, which here comes first.
+TEST_F(Train, MetricsHaveTheLossScaleOfFp16) {
+  write_config("a.toml", "gpt2-tiny");
+  succeed({"train", "a.toml", "-s", "precision.compute=fp16", "-s", "precision.loss_scale=33554432.0", "-s",
+           "precision.loss_scale_window=4"});
+  double scale = 33554432.0;
+  std::int64_t good = 0;
+  std::int64_t skipped = 0;
+  for (const nlohmann::json& line : metrics("run")) {
+    EXPECT_EQ(line["loss_scale"], scale);
+    if (line["skipped"].get<bool>()) {
+      scale /= 2.0;
+      good = 0;
+      ++skipped;
+    } else if (++good == 4) {
+      scale *= 2.0;
+      good = 0;
+    }
+  }
+  EXPECT_GT(skipped, 0);
+  for (const std::string compute : {"fp32", "bf16"}) {
+    succeed({"train", "a.toml", "-s", "precision.compute=" + compute, "-s", "train.steps=2", "-s",
+             "optimizer.warmup=0", "-s", "output.dir=" + compute});
+    EXPECT_FALSE(metrics(compute).front().contains("loss_scale"));
+  }
+}
+
+// The same tokens in the same order, whatever the micro-batch, the mesh and the command. (With one micro-step a
+// step the weights do not depend on dp either.)
+TEST_F(Train, EvaluationIsTheSameForEveryMeshMicroBatchAndCommand) {
+  write_config("a.toml", "llama-tiny");
+  write("valid.txt", read("text.txt").substr(2000, 3001));
+  const auto evaluation = [&](const std::string& folder, const Arguments& more) {
+    succeed(Arguments{"train", "a.toml", "-s", "data.valid=valid.txt", "-s", "train.eval_tokens=2000", "-s",
+                      "numerics.reduction=tree", "-s", "train.steps=2", "-s", "optimizer.warmup=0", "-s",
+                      "train.global_batch=8", "-s", "output.dir=" + folder} +
+            more);
+    const nlohmann::json line = metrics(folder).back();
+    const nlohmann::json again = succeed_with_json({"eval", folder, "--json"});
+    EXPECT_EQ(line["eval_tokens"], 63 * 32) << folder;  // 2000 / 32 = 62.5
+    EXPECT_EQ(again["tokens"], line["eval_tokens"]);
+    EXPECT_EQ(again["nats_per_token"], line["eval_loss"]) << folder;
+    EXPECT_EQ(again["bits_per_byte"], line["eval_bits_per_byte"]) << folder;
+    EXPECT_EQ(read_json(folder + "/summary.json")["eval_tokens"], line["eval_tokens"]);
+    return line["eval_loss"].get<double>();
+  };
+  const double one = evaluation("one", {});
+  EXPECT_EQ(evaluation("dp", {"--ranks", "4", "-s", "mesh.zero=3"}), one);
+  EXPECT_EQ(evaluation("pp", {"--ranks", "2", "-s", "mesh.pp=2"}), one);
+  // Weights that differ in rounding only.
+  for (const std::string micro_batch : {"1", "4", "8"}) {
+    EXPECT_NEAR(evaluation("m" + micro_batch, {"-s", "train.micro_batch=" + micro_batch}), one, 1e-6)
+        << micro_batch;
+  }
+  // The same weights to the bit.
+  for (const std::string micro_batch : {"1", "2", "4", "8"}) {
+    EXPECT_EQ(succeed_with_json(
+                  {"eval", "one", "--json", "-s", "train.micro_batch=" + micro_batch})["nats_per_token"],
+              one);
+  }
+}
+
+// Stopped by a signal is another end than done, for schedulers; stopped where the user wished is not.
+TEST_F(Train, AnInterruptedRunEndsWithTheStatusAskedFor) {
+  write_config("a.toml", "gpt2-tiny");
+  for (const Arguments& ranks :
+       {Arguments{}, Arguments{"--ranks", "2"}, Arguments{"--ranks", "2", "--ranks-as", "threads"},
+        Arguments{"--ranks", "2", "--max-restarts", "1"}}) {
+    for (const auto& [asked, status] : {std::pair("75", 75), std::pair("", 0)}) {
+      SCOPED_TRACE(testing::PrintToString(ranks) + asked);
+      fs::remove_all(path("run"));
+      Arguments train = Arguments{"train", "a.toml", "-s", "train.steps=1000000"} + ranks;
+      if (status != 0) train = train + Arguments{"--interrupted-status", asked};
+      Process process(MESHTRAIN_BINARY, train, dir_);
+      ASSERT_TRUE(process.wait_until([&] { return metrics("run").size() >= 2; }));
+      process.signal(SIGTERM);
+      const Outcome outcome = process.finish();
+      EXPECT_EQ(outcome.status, status) << outcome;
+      expect_contains(outcome.out,
+                      {"of 1000000: the run is not finished. Saved in run/checkpoints/step-", "--resume`"});
+    }
+  }
+  succeed({"train", "a.toml", "--interrupted-status", "75", "-s", "output.dir=whole"});
+  succeed({"train", "a.toml", "--interrupted-status", "75", "-s", "output.dir=part", "--stop-at-step", "3"});
+  for (const std::string bad : {"-1", "256", "x", ""}) {
+    EXPECT_EQ(run({"train", "a.toml", "--interrupted-status", bad}).status, 2) << bad;
+  }
+}
+
+// An infinite or huge scale makes every gradient overflow.
+TEST_F(Train, ARunWhoseEveryStepWasSkippedFails) {
+  write_config("a.toml", "llama-tiny");
+  const Arguments train = {
+      "train", "a.toml", "-s", "precision.compute=fp16", "-s", "precision.loss_scale=1e25"};
+  for (const std::string ranks : {"1", "2"}) {
+    const Outcome outcome = run(train + Arguments{"--ranks", ranks, "-s", "output.dir=run" + ranks});
+    EXPECT_EQ(outcome.status, 1) << outcome;
+    EXPECT_EQ(outcome.out, "");
+    expect_contains(outcome.err,
+                    {"nothing was trained", "all 20 steps", "fp16", "precision.loss_scale", "norm nan"});
+    EXPECT_EQ(outcome.err.find("-nan"), std::string::npos);
+  }
+  // Where it only begins so, all is well: some 70 halvings are enough.
+  succeed(train + Arguments{"-s", "train.steps=120", "-s", "output.dir=longer"});
+}
+
+TEST_F(Train, DataFromADeviceIsRefused) {
+  write_config("a.toml", "llama-tiny");
+  for (const std::string device : {"/dev/zero", "/dev/urandom", "/dev/full"}) {
+    expect_refused({"train", "a.toml", "-s", "data.train=" + device}, {"data.train", device, "is a device"});
+    expect_refused({"train", "a.toml", "-s", "data.valid=" + device}, {"data.valid", device, "is a device"});
+    expect_refused({"tokenize", device, "--out", "out", "--tokenizer", "bytes"}, {device, "is a device"});
+    expect_refused({"train", "a.toml", "-s", "data.tokenizer=sentencepiece:" + device},
+                   {device, "is a device"});
+  }
+}
+
 }  // namespace
 }  // namespace meshtrain

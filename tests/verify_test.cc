@@ -96,7 +96,7 @@ TEST_F(Verify, TensorParallelismRoundsOtherwise) {
     const Arguments words = command(meshes, {"numerics.reduction=tree", "precision.compute=fp32"});
     const Outcome close = run(words + Arguments{"--tolerance", "1e-5"});
     EXPECT_EQ(close.status, 0) << close;
-    expect_contains(close.out, {"within 1e-05"});
+    expect_contains(close.out, {"within: loss and norm differ by 1e-05 at most"});
     const Outcome bits = run(words);
     EXPECT_EQ(bits.status, 1) << bits;
     expect_contains(bits.err, {"\"tp=2\" differs", "Tensor parallelism", "--tolerance"});
@@ -145,7 +145,7 @@ TEST_F(Verify, NamesTheFirstDifference) {
   const Arguments close = command({"dp=1", "dp=2"}, {"optimizer.name=sgd"}) + Arguments{"--tolerance"};
   const Outcome within = run(close + Arguments{"1e-4"});
   EXPECT_EQ(within.status, 0);
-  expect_contains(within.out, {"within 0.0001"});
+  expect_contains(within.out, {"within: loss and norm differ by 0.0001 at most"});
   EXPECT_EQ(run(close + Arguments{"1e-4", "--state-tolerance", "1e-4"}).status, 0);
   const Outcome states = run(close + Arguments{"1e-4", "--state-tolerance", "1e-12"});
   EXPECT_EQ(states.status, 1) << states;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <new>
 #include <numeric>
 #include <thread>
 
@@ -27,6 +28,17 @@ std::vector<int> available_cores() {
   std::vector<int> cores(std::max(1u, std::thread::hardware_concurrency()));
   std::iota(cores.begin(), cores.end(), 0);
   return cores;
+}
+
+void bind_to_cores(std::span<const int> cores) {
+  const int highest = *std::max_element(cores.begin(), cores.end());
+  cpu_set_t* const mask = CPU_ALLOC(highest + 1);
+  if (mask == nullptr) throw std::bad_alloc();
+  const std::size_t bytes = CPU_ALLOC_SIZE(highest + 1);
+  CPU_ZERO_S(bytes, mask);
+  for (const int core : cores) CPU_SET_S(core, bytes, mask);
+  sched_setaffinity(0, bytes, mask);
+  CPU_FREE(mask);
 }
 
 }  // namespace meshtrain

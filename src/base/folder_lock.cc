@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <thread>
 
 namespace meshtrain {
@@ -32,6 +35,14 @@ bool FolderLock::is_of(const std::string& folder) const {
   struct stat there = {};
   return descriptor_ >= 0 && fstat(descriptor_, &here) == 0 && stat(folder.c_str(), &there) == 0 &&
          here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+std::string FolderLock::current_name() const {
+  struct stat here = {};
+  if (descriptor_ < 0 || fstat(descriptor_, &here) != 0 || here.st_nlink == 0) return "";
+  std::error_code failed;
+  const auto name = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor_), failed);
+  return failed || name.string().ends_with(" (deleted)") ? "" : name.string();
 }
 
 FolderLock::~FolderLock() {

@@ -19,8 +19,10 @@ class FolderLock {
 
   // Whether somebody else had it all the time, another FolderLock of this process included.
   bool is_taken() const { return taken_; }
-  // Whether this is a lock of the folder that has this name now.
+  // Whether this is a lock of the folder that has this name now (or would be, where there is nothing to lock).
   bool is_of(const std::string& folder) const;
+  // The name that the folder has now; empty where it has been removed, or is not known.
+  std::string current_name() const;
 
  private:
   int descriptor_ = -1;

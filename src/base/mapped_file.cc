@@ -44,6 +44,9 @@ MappedFile MappedFile::open(const std::string& path, const std::string& what) {
   struct stat status {};
   if (::fstat(file.fd, &status) != 0) throw_user_error("{} \"{}\": {}", what, path, std::strerror(errno));
   if (S_ISDIR(status.st_mode)) throw_user_error("{} \"{}\" is a folder; a file is needed.", what, path);
+  if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)) {
+    throw_user_error("{} \"{}\" is a device, which may have no end; name a file or a pipe.", what, path);
+  }
   MappedFile result;
   if (!S_ISREG(status.st_mode)) {
     result.memory_ = read_all(file.fd, path);

@@ -12,7 +12,7 @@ namespace meshtrain {
 class MappedFile {
  public:
   // Throws UserError naming `what` (e.g. "the tokenizer") and the file when it is missing, a folder or
-  // unreadable. A pipe is read to its end into memory.
+  // unreadable, or a device. A pipe is read to its end into memory.
   static MappedFile open(const std::string& path, const std::string& what);
   // The same for files that may be damaged: a pipe or a device, which may have no end, is refused too.
   static MappedFile open_regular(const std::string& path, const std::string& what);

@@ -19,6 +19,15 @@ char folded(char c) {
   return c == '-' ? '_' : c;
 }
 
+std::string_view without_dashes(std::string_view name) {
+  return name.substr(std::min(name.find_first_not_of('-'), name.size()));
+}
+
+bool begins_with(std::string_view text, std::string_view start) {
+  return text.size() >= start.size() && std::equal(start.begin(), start.end(), text.begin(),
+                                                   [](char a, char b) { return folded(a) == folded(b); });
+}
+
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -45,16 +54,28 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest(std::string_view name, std::span<const std::string> candidates) {
+  const std::string_view word = without_dashes(name.substr(0, kLongest));
+  const std::size_t most = std::max<std::size_t>(1, 2 * word.size() / 5);
   std::string best;
   std::pair best_difference(std::numeric_limits<std::size_t>::max(), false);
   for (const std::string& candidate : candidates) {
-    const std::pair difference(edit_distance(name, candidate), !candidate.starts_with(name));
+    const std::string_view other = without_dashes(candidate);
+    const std::size_t distance = edit_distance(word, other);
+    const bool begins = word.size() > 1 && begins_with(other, word);
+    if (!begins && (distance > most || 2 * distance >= word.size())) continue;
+    const std::pair difference(distance, !begins);
     if (difference < best_difference) {
       best = candidate;
       best_difference = difference;
     }
   }
   return best;
+}
+
+std::string nearest_hint(std::string_view name, std::span<const std::string> candidates,
+                         std::string_view quote) {
+  const std::string best = nearest(name, candidates);
+  return best.empty() ? "" : fmt::format("; the nearest is {0}{1}{0}", quote, best);
 }
 
 std::vector<std::int64_t> divisors(std::int64_t n) {

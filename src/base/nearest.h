@@ -14,9 +14,14 @@ namespace meshtrain {
 // alignment distance); letters compare without case, '_' equals '-'.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-// The candidate closest to `name`, of equals one that begins with it, then the first; empty when there is no
-// candidate.
+// The candidate that `name` is probably meant to be: one that begins with it, or that fewer than half of its
+// letters (two in five, at least one) have to be changed for. Of several the closest, then one that begins with
+// it, then the first. Empty where none is alike. Dashes in front do not count.
 std::string nearest(std::string_view name, std::span<const std::string> candidates);
+
+// "; the nearest is NAME", with `quote` on both sides of the name; empty where none is alike.
+std::string nearest_hint(std::string_view name, std::span<const std::string> candidates,
+                         std::string_view quote = "\"");
 
 // Of n ≥ 1, ascending.
 std::vector<std::int64_t> divisors(std::int64_t n);

@@ -28,6 +28,30 @@ TEST(Nearest, PicksTheClosest) {
   EXPECT_EQ(nearest("layer", keys), "layers");
   EXPECT_EQ(nearest("heads", {}), "");
   EXPECT_EQ(nearest("zb", std::vector<std::string>{"1f1b", "zb-h1"}), "zb-h1");
+  EXPECT_EQ(nearest("Layers", keys), "layers");
+  EXPECT_EQ(nearest("--head-dmi", keys), "head_dim");
+}
+
+TEST(Nearest, NothingAlikeIsNoSuggestion) {
+  const std::vector<std::string> options = {"--help", "--resume", "--trace", "-s", "-h"};
+  for (const char* name : {"--lr", "--out", "-x", "--", "", "--batch-size", "--model"}) {
+    EXPECT_EQ(nearest(name, options), "") << name;
+  }
+  const std::vector<std::string> commands = {"train", "eval", "generate", "tokenize", "plan", "verify"};
+  for (const char* name : {"sample", "run", "fit", "convert", "a.toml", "x"}) {
+    EXPECT_EQ(nearest(name, commands), "") << name;
+  }
+  const std::vector<std::string> keys = {"from", "preset", "layers", "engine", "lr", "dp"};
+  for (const char* name : {"dropout", "device", "lx", "rl2", "activation"})
+    EXPECT_EQ(nearest(name, keys), "") << name;
+  EXPECT_EQ(nearest("layrs", keys), "layers");
+}
+
+TEST(Nearest, HintsAreForTheEndOfAClause) {
+  const std::vector<std::string> names = {"adam", "sgd"};
+  EXPECT_EQ(nearest_hint("adma", names), "; the nearest is \"adam\"");
+  EXPECT_EQ(nearest_hint("adma", names, ""), "; the nearest is adam");
+  EXPECT_EQ(nearest_hint("lion", names), "");
 }
 
 TEST(Nearest, DivisorsAround) {

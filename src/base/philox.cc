@@ -2,8 +2,7 @@
 
 #include <xxhash.h>
 
-#include <cmath>
-#include <numbers>
+#include "base/box_muller.h"
 
 namespace meshtrain {
 
@@ -44,9 +43,7 @@ float RandomStream::uniform(std::uint64_t index) const {
 
 float RandomStream::normal(std::uint64_t index) const {
   const PhiloxBlock b = block(index);
-  const double u = (static_cast<double>(b[0]) + 0.5) * 0x1p-32;
-  const double v = static_cast<double>(b[1]) * 0x1p-32;
-  return static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v));
+  return box_muller(b[0], b[1]);
 }
 
 }  // namespace meshtrain

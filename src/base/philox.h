@@ -23,8 +23,13 @@ class RandomStream {
   std::uint64_t bits(std::uint64_t index) const;
   // In [0, 1), 24 bits.
   float uniform(std::uint64_t index) const;
-  // Standard normal; Box-Muller over one block, so element i never depends on its neighbours.
+  // Standard normal: box_muller() of the first two words of one block, so element i never depends on its
+  // neighbours. ops::fill_normal draws many at once, the same bits.
   float normal(std::uint64_t index) const;
+
+  const PhiloxKey& key() const { return key_; }
+  // The hash of the purpose, which is the upper half of the counter; the index is the lower one.
+  std::uint64_t purpose() const { return purpose_; }
 
  private:
   PhiloxBlock block(std::uint64_t index) const;

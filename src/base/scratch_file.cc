@@ -14,7 +14,11 @@
 namespace meshtrain {
 
 ScratchFile::ScratchFile() {
-  std::string path = (std::filesystem::temp_directory_path() / "meshtrain_scratch_XXXXXX").string();
+  const std::filesystem::path folder = std::filesystem::temp_directory_path();
+  descriptor_ = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor_ >= 0) return;
+  // Some file systems have no files without a name from the start.
+  std::string path = (folder / "meshtrain_scratch_XXXXXX").string();
   descriptor_ = mkostemp(path.data(), O_CLOEXEC);
   if (descriptor_ < 0) {
     throw_run_error("cannot make a temporary file {} ({}); set TMPDIR to a folder that can be written", path,

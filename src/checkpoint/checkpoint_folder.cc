@@ -122,36 +122,44 @@ void prepare_checkpoint_directory(const std::string& directory) {
   }
 }
 
-void remove_checkpoint(const std::string& path, const WriteHook& hook) {
-  std::error_code error;
-  if (!fs::is_symlink(path, error)) {
-    if (fs::remove(fs::path(path) / kManifestName, error)) {
+std::error_code remove_checkpoint(const std::string& path, const WriteHook& hook) {
+  std::error_code failed;
+  if (!fs::is_symlink(path, failed)) {
+    const bool was_committed = fs::remove(fs::path(path) / kManifestName, failed);
+    if (failed && failed != std::errc::not_a_directory) return failed;
+    if (was_committed) {
       report(hook, "uncommit", path);
       sync_directory(path, hook);
     }
-    for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    for (fs::directory_iterator entry(path, failed), end; !failed && entry != end; entry.increment(failed)) {
       std::error_code ignored;
       fs::remove_all(entry->path(), ignored);
       report(hook, "remove", entry->path().string());
     }
   }
-  fs::remove_all(path, error);
-  if (error) throw_run_error("cannot remove {}: {}.", path, error.message());
-  report(hook, "remove", path);
+  fs::remove_all(path, failed);
+  if (!failed) report(hook, "remove", path);
+  return failed;
 }
 
-void prune_checkpoints(const std::string& directory, std::int64_t keep, const WriteHook& hook) {
+std::vector<std::string> prune_checkpoints(const std::string& directory, std::int64_t keep,
+                                           const WriteHook& hook) {
+  std::vector<std::string> unremoved;
+  const auto remove = [&](const std::string& path) {
+    if (const std::error_code failed = remove_checkpoint(path, hook)) {
+      unremoved.push_back(fmt::format("{}: {}", path, failed.message()));
+    }
+  };
   const std::vector<CheckpointPlace> committed = committed_checkpoints(directory);
-  if (committed.empty()) return;
+  if (committed.empty()) return unremoved;
   for (const auto& places : {uncommitted_checkpoints(directory), damaged_checkpoints(directory)}) {
     for (const CheckpointPlace& place : places) {
-      if (place.step <= committed.back().step) remove_checkpoint(place.path, hook);
+      if (place.step <= committed.back().step) remove(place.path);
     }
   }
-  if (keep <= 0) return;
-  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < committed.size(); ++i) {
-    remove_checkpoint(committed[i].path, hook);
-  }
+  if (keep <= 0) return unremoved;
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < committed.size(); ++i) remove(committed[i].path);
+  return unremoved;
 }
 
 std::string set_aside_checkpoint(const std::string& path, std::string_view suffix) {

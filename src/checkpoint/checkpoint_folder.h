@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "checkpoint/file_writer.h"
@@ -40,12 +41,15 @@ std::string resolve_checkpoint(const std::string& path);
 void prepare_checkpoint_directory(const std::string& directory);
 
 // Removes a checkpoint, or what there is of one; from the first moment on it does not count any more. Of a link
-// to one that lies elsewhere, the link.
-void remove_checkpoint(const std::string& path, const WriteHook& hook = {});
+// to one that lies elsewhere, the link. Returns why it could not be removed; then it is whole, or does not
+// count.
+std::error_code remove_checkpoint(const std::string& path, const WriteHook& hook = {});
 
 // Removes all committed checkpoints but the newest `keep` (0: keeps all), oldest first; and, of steps not later
-// than the newest, directories that were never committed and checkpoints set aside as damaged.
-void prune_checkpoints(const std::string& directory, std::int64_t keep, const WriteHook& hook = {});
+// than the newest, directories that were never committed and checkpoints set aside as damaged. Returns what
+// could not be removed, with the reason: "PATH: REASON".
+std::vector<std::string> prune_checkpoints(const std::string& directory, std::int64_t keep,
+                                           const WriteHook& hook = {});
 
 // For a run that goes on from an earlier step, so that they do not pass for its own: renames checkpoints after
 // `step` to step-NNNNNNNN.SUFFIX, or SUFFIX-2 …. Returns their new paths.

@@ -1,6 +1,9 @@
 #include "checkpoint/checkpoint.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -75,6 +78,59 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
   prune_checkpoints(dir_, 1);
   EXPECT_EQ(committed(), (std::vector<std::int64_t>{5}));
   EXPECT_TRUE(fs::exists(path(3) + "9"));
+}
+
+// A file that nobody may remove, not even root; removable again at the end.
+class Immutable {
+ public:
+  explicit Immutable(const std::string& path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    works_ = set(true);
+  }
+  ~Immutable() {
+    if (works_) set(false);
+    close(descriptor_);
+  }
+  Immutable(const Immutable&) = delete;
+  Immutable& operator=(const Immutable&) = delete;
+  bool works() const { return works_; }
+
+ private:
+  bool set(bool on) const {
+    int flags = 0;
+    if (ioctl(descriptor_, FS_IOC_GETFLAGS, &flags) != 0) return false;
+    flags = on ? flags | FS_IMMUTABLE_FL : flags & ~FS_IMMUTABLE_FL;
+    return ioctl(descriptor_, FS_IOC_SETFLAGS, &flags) == 0;
+  }
+
+  int descriptor_;
+  bool works_ = false;
+};
+
+TEST_F(CheckpointTest, WhatCannotBeRemovedIsReportedAndInNobodysWay) {
+  for (const std::string file : {"/model.safetensors", "/manifest.json"}) {
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+    CheckpointWriter writer(writer_options(2), nullptr);
+    writer.write(TinyRun(1).contents);
+    writer.write(TinyRun(2).contents);
+    const Immutable immutable(path(1) + file);
+    if (!immutable.works()) GTEST_SKIP() << "no immutable files here";
+    writer.write(TinyRun(3).contents);
+    const std::vector<std::string> unremoved = writer.take_unremoved();
+    ASSERT_EQ(unremoved.size(), 1U) << file;
+    EXPECT_TRUE(unremoved[0].starts_with(path(1) + ": ")) << unremoved[0];
+    // It is said once, and what is left is whole or does not count.
+    writer.write(TinyRun(4).contents);
+    EXPECT_TRUE(writer.take_unremoved().empty());
+    EXPECT_EQ(load_newest(), 4);
+    EXPECT_FALSE(fs::exists(path(2)));
+    if (fs::exists(path(1) + "/manifest.json")) Checkpoint(path(1)).verify_files();
+    EXPECT_EQ(prune_checkpoints(dir_, 2).size(), 1U);
+    // Its place is free for another.
+    write(TinyRun(1));
+    EXPECT_EQ(Checkpoint(path(1)).step(), 1);
+    EXPECT_TRUE(fs::exists(path(1) + ".superseded"));
+  }
 }
 
 TEST_F(CheckpointTest, WhatIsKeptElsewhereBehindALinkStaysThere) {

@@ -71,7 +71,10 @@ ManifestFile copy_file(const fs::path& folder, const SavedFile& file, const Writ
 
 void make_folder(const fs::path& path, const WriteHook& hook) {
   std::error_code error;
-  if (fs::exists(path, error)) remove_checkpoint(path.string(), hook);
+  // What cannot be removed gives way.
+  if (fs::exists(path, error) && remove_checkpoint(path.string(), hook)) {
+    set_aside_checkpoint(path.string(), kSuperseded);
+  }
   fs::create_directories(path, error);
   if (error) throw_run_error("cannot create the directory {}: {}.", path.string(), error.message());
   report(hook, "create", path.string());
@@ -217,7 +220,8 @@ void write_checkpoint(const std::string& path, const CheckpointContents& content
 CheckpointWriter::CheckpointWriter(Options options, Communicator* ranks)
     : options_(std::move(options)), ranks_(ranks) {
   // The system gives memory at its first use, which would hold training at the first save.
-  std::fill(options_.copy.begin(), options_.copy.end(), std::byte{0});
+  constexpr std::size_t kPage = 4096;
+  for (std::size_t i = 0; i < options_.copy.size(); i += kPage) options_.copy[i] = std::byte{0};
 }
 
 void CheckpointWriter::write(CheckpointContents contents) {
@@ -240,11 +244,18 @@ void CheckpointWriter::flush() {
   count(in_flight_.get());
 }
 
-void CheckpointWriter::count(const CheckpointStats& written) {
-  stats_ = {stats_.saves + 1, written.bytes, stats_.write_seconds + written.write_seconds};
+void CheckpointWriter::count(Written written) {
+  stats_ = {stats_.saves + 1, written.bytes, stats_.write_seconds + written.seconds};
+  for (std::string& path : written.unremoved) {
+    if (known_unremoved_.insert(path).second) unremoved_.push_back(std::move(path));
+  }
 }
 
-CheckpointStats CheckpointWriter::write_and_prune(const CheckpointContents& contents) const {
+std::vector<std::string> CheckpointWriter::take_unremoved() {
+  return std::exchange(unremoved_, {});
+}
+
+CheckpointWriter::Written CheckpointWriter::write_and_prune(const CheckpointContents& contents) const {
   const Stopwatch watch;
   const std::string path = (fs::path(options_.directory) / checkpoint_name(contents.step)).string();
   std::int64_t bytes = contents.bytes();
@@ -254,10 +265,11 @@ CheckpointStats CheckpointWriter::write_and_prune(const CheckpointContents& cont
     seconds = watch.seconds();
     if (ranks_ != nullptr) bytes = sum_of_ranks(*ranks_, bytes, Traffic::kOther);
   });
+  Written written = {.bytes = bytes, .seconds = seconds, .unremoved = {}};
   if (ranks_ == nullptr || ranks_->rank() == 0) {
-    prune_checkpoints(options_.directory, options_.keep, options_.hook);
+    written.unremoved = prune_checkpoints(options_.directory, options_.keep, options_.hook);
   }
-  return {.saves = 1, .bytes = bytes, .write_seconds = seconds};
+  return written;
 }
 
 }  // namespace meshtrain

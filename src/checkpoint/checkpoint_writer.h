@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -95,15 +96,25 @@ class CheckpointWriter {
   void flush();
   // Of writes that were waited for.
   const CheckpointStats& stats() const { return stats_; }
+  // Earlier checkpoints that could not be removed, each once, with the reason; of writes that were waited for,
+  // on rank 0.
+  std::vector<std::string> take_unremoved();
 
  private:
-  CheckpointStats write_and_prune(const CheckpointContents& contents) const;
-  void count(const CheckpointStats& written);
+  struct Written {
+    std::int64_t bytes = 0;
+    double seconds = 0.0;
+    std::vector<std::string> unremoved;
+  };
+  Written write_and_prune(const CheckpointContents& contents) const;
+  void count(Written written);
 
   Options options_;
   Communicator* ranks_;
   CheckpointStats stats_;
-  std::future<CheckpointStats> in_flight_;  // last: its destructor waits, while the rest still lives
+  std::set<std::string> known_unremoved_;
+  std::vector<std::string> unremoved_;
+  std::future<Written> in_flight_;  // last: its destructor waits, while the rest still lives
 };
 
 }  // namespace meshtrain

@@ -24,10 +24,13 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kWriteBytes = 8 * kMiB;
 
-// A file that has lost its name already, so that nothing stays whatever happens.
+// A file without a name, so that nothing stays whatever happens.
 class NamelessFile {
  public:
   explicit NamelessFile(const std::string& folder) : folder_(folder) {
+    descriptor_ = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (descriptor_ >= 0) return;
+    // Some file systems have no files without a name from the start.
     std::string path = (fs::path(folder) / "meshtrain_bench_XXXXXX").string();
     descriptor_ = mkostemp(path.data(), O_CLOEXEC);
     if (descriptor_ < 0) fail("make");

@@ -5,9 +5,13 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <system_error>
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/paths.h"
+#include "data/output_file.h"
 
 namespace meshtrain::cli {
 
@@ -21,12 +25,7 @@ void add_bench(CLI::App& app) {
 }
 
 void check_json_path(const std::string& path) {
-  if (path.empty() || path == "-") return;
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  if (!std::filesystem::is_directory(folder) || std::filesystem::is_directory(path)) {
-    throw_user_error("--json {} cannot be written: {}; name a file in a folder that exists", path,
-                     std::filesystem::is_directory(path) ? "it is a folder" : "there is no such folder");
-  }
+  if (!path.empty() && path != "-") check_output_file("--json", path);
 }
 
 void write_json(const std::string& path, const nlohmann::json& json) {
@@ -34,10 +33,19 @@ void write_json(const std::string& path, const nlohmann::json& json) {
     fmt::print("{}\n", json.dump(2));
     return;
   }
-  std::ofstream file(path);
-  file << json.dump(2) << '\n';
-  file.close();
-  if (!file) throw_run_error("cannot write {}: check the folder, its permissions and the free space", path);
+  const std::string text = json.dump(2) + '\n';
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    std::ofstream device(path);  // or a pipe, which cannot be replaced
+    device << text;
+    device.close();
+    if (!device) throw_run_error("cannot write {}: check that it can be written to", path);
+    return;
+  }
+  OutputFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.finish();
+  file.commit();
 }
 
 }  // namespace meshtrain::cli

@@ -14,6 +14,8 @@
 #include "base/error.h"
 #include "base/median.h"
 #include "base/stopwatch.h"
+#include "base/terminal.h"
+#include "base/text_table.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/disk_speed.h"
 #include "cli/bench.h"
@@ -205,28 +207,30 @@ nlohmann::json to_json(const std::vector<Round>& rounds, std::int64_t bytes, int
 }
 
 void print(const nlohmann::json& result) {
-  fmt::print("a checkpoint of {} by {} in {}, median of {}\n",
-             format_bytes(result["bytes"].get<std::int64_t>()),
-             format_count(result["ranks"].get<std::int64_t>(), "rank"), result["dir"].get<std::string>(),
-             format_count(result["rounds"].get<std::int64_t>(), "round"));
-  const auto row = [&](const char* name, const char* key, const std::string& note) {
+  print_line(stdout, fmt::format("a checkpoint of {} by {} in {}, median of {}",
+                                 format_bytes(result["bytes"].get<std::int64_t>()),
+                                 format_count(result["ranks"].get<std::int64_t>(), "rank"),
+                                 result["dir"].get<std::string>(),
+                                 format_count(result["rounds"].get<std::int64_t>(), "round")));
+  TextTable table("", {{"seconds"}, {"GB/s"}, {"of a plain file's speed"}});
+  const auto row = [&](const char* name, const char* key, const char* ratio) {
     const nlohmann::json& speed = result[key];
-    fmt::print("{:<34} {:>9.4f} s {:>9.3f} GB/s{}\n", name, speed["seconds"].get<double>(),
-               speed["bytes_per_second"].get<double>() * 1e-9, note);
+    const std::string part =
+        ratio == nullptr ? "" : fmt::format("{:.1f} %", 100.0 * result[ratio].get<double>());
+    table.add(name, {fmt::format("{:.4f}", speed["seconds"].get<double>()),
+                     fmt::format("{:.3f}", speed["bytes_per_second"].get<double>() * 1e-9), part});
   };
-  const auto part = [&](const char* key) {
-    return fmt::format("  {:.1f} % of the plain file's", 100.0 * result[key].get<double>());
-  };
-  row("a plain file, written and synced", "plain", "");
-  row("a checkpoint, committed", "checkpoint", part("ratio"));
-  row("async: training stands still", "async_held", "");
-  row("async: committed", "async", part("async_ratio"));
+  row("a plain file, written and synced", "plain", nullptr);
+  row("a checkpoint, committed", "checkpoint", "ratio");
+  row("async: training stands still", "async_held", nullptr);
+  row("async: committed", "async", "async_ratio");
+  fmt::print("{}", table.text());
 }
 
 void check_possible(const Arguments& arguments, std::int64_t ranks) {
   const std::int64_t bytes = arguments.mebibytes * kMiB;
   if (!fs::is_directory(arguments.dir)) {
-    throw_user_error("--dir {} is no folder; name one on the disk to be measured", arguments.dir);
+    throw_user_error("--dir {} is not a folder; name one on the disk to be measured", arguments.dir);
   }
   std::error_code error;
   const std::uintmax_t free = fs::space(arguments.dir, error).available;
@@ -276,13 +280,14 @@ void add_bench_checkpoint(CLI::App& bench) {
   command->add_option("--mb", a->mebibytes, "Size of a checkpoint in MiB, of all ranks together")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--dir", a->dir, "Folder on the disk to be measured; nothing stays in it")
+  command->add_option("--dir", a->dir, "Folder on the disk to measure; nothing stays in it")
       ->capture_default_str();
-  command->add_option("--rounds", a->rounds, "Timed rounds, each of all that is measured, after one untimed")
+  command->add_option("--rounds", a->rounds, "Timed rounds, after an untimed one")
       ->check(whole_number(1, 1000))
       ->capture_default_str();
   add_rank_arguments(*command, a->ranks);
-  command->add_option("--json", a->json, "File for the results; - for standard output")
+  command->add_option("--json", a->json, "Write the results as JSON to FILE, or to standard output without one")
+      ->option_text("[FILE]")
       ->expected(0, 1)
       ->default_str("-");
   command->callback([a] { run(*a); });

@@ -84,7 +84,7 @@ T look_up(const char* option, const std::string& name, const Table<T>& table) {
     if (known == name) return value;
     names.push_back(known);
   }
-  throw_user_error("{} {} is not known; the nearest is {}. There are: {}.", option, name, nearest(name, names),
+  throw_user_error("{} {} is not known{}. There are: {}.", option, name, nearest_hint(name, names, ""),
                    fmt::join(names, ", "));
 }
 
@@ -112,10 +112,10 @@ Link link_of(const Arguments& a) {
   if (a.latency_us) link.latency_seconds = *a.latency_us * 1e-6;
   if (a.gbps) link.bytes_per_second = *a.gbps * 1e9;
   if (!std::isfinite(link.latency_seconds) || link.latency_seconds < 0.0) {
-    throw_user_error("--latency-us {} is no latency: give microseconds from 0 on", *a.latency_us);
+    throw_user_error("--latency-us {} is not a latency: give microseconds, 0 or more", *a.latency_us);
   }
   if (!std::isfinite(link.bytes_per_second) || link.bytes_per_second <= 0.0) {
-    throw_user_error("--gbps {} is no bandwidth: give 1e9 bytes a second, above 0", *a.gbps);
+    throw_user_error("--gbps {} is not a bandwidth: give 1e9 bytes/s, above 0", *a.gbps);
   }
   return link;
 }
@@ -150,13 +150,17 @@ void run(const Arguments& a) {
 
 constexpr const char* kFooter =
     "Columns are those of nccl-tests, for results beside the inputs and in their place:\n"
-    "  size    bytes of the whole: of all_gather, reduce_scatter and all_to_all the pieces of all ranks\n"
+    "  size    bytes of the whole: of all_gather, reduce_scatter and all_to_all the\n"
+    "          pieces of all ranks\n"
     "  count   elements; of those three: of one piece\n"
-    "  time    median of the iterations; each begins after a barrier and takes as long as its slowest rank\n"
-    "  algbw   size / time, in 1e9 bytes a second\n"
-    "  busbw   algbw x 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter and all_to_all,\n"
-    "          1 for broadcast and sendrecv, on n ranks\n"
-    "  #wrong  elements on all ranks, after one more operation, that are not what they must be\n"
+    "  time    median of the iterations; each begins after a barrier and takes as\n"
+    "          long as its slowest rank\n"
+    "  algbw   size / time, in 1e9 bytes/s\n"
+    "  busbw   algbw x 2(n-1)/n for all_reduce, (n-1)/n for all_gather,\n"
+    "          reduce_scatter and all_to_all, 1 for broadcast and sendrecv, on n ranks\n"
+    "  #wrong  elements on all ranks that are wrong after one more operation\n"
+    "type, redop and root are the same in every row: a terminal that is too narrow "
+    "for all columns shows them above the table.\n"
     "sendrecv: each rank sends to the next one, around a ring.";
 
 }  // namespace
@@ -182,36 +186,40 @@ void add_bench_comm(CLI::App& bench) {
       ->capture_default_str();
   command->add_option("--ranks", a->ranks, "Default: 2, or as many as the launcher started")
       ->check(whole_number(1, 1 << 20));
-  command->add_option("--ranks-as", a->ranks_as, "processes or threads, of shm")->capture_default_str();
+  command->add_option("--ranks-as", a->ranks_as, "shm: processes or threads")->capture_default_str();
   command->add_option("--op", a->op, names_in(ops()))->capture_default_str();
   command->add_option("--type", a->type, names_in(types()))->capture_default_str();
   command->add_option("--redop", a->redop, "sum, avg, min or max")->capture_default_str();
-  command->add_option("--root", a->root, "Of broadcast")
+  command->add_option("--root", a->root, "Root of a broadcast")
       ->check(whole_number(0, 1 << 20))
       ->capture_default_str();
   command->add_option("--min", a->min, "Smallest size in bytes; K, M, G and T are powers of 1024")
       ->capture_default_str();
   command->add_option("--max", a->max, "Largest size")->capture_default_str();
-  command->add_option("--factor", a->factor, "From one size to the next")
+  command->add_option("--factor", a->factor, "Ratio of each size to the one before it")
       ->check(whole_number(2, 1024))
       ->capture_default_str();
-  command->add_option("--iters", a->iterations, "Timed iterations of a size")
+  command->add_option("--iters", a->iterations, "Timed iterations per size")
       ->check(whole_number(1, 1'000'000))
       ->capture_default_str();
-  command->add_option("--warmup", a->warmup, "Untimed ones before them")
+  command->add_option("--warmup", a->warmup, "Untimed iterations before them")
       ->check(whole_number(0, 1'000'000))
       ->capture_default_str();
   const Link local = default_link(LinkKind::kLocal);
   const Link network = default_link(LinkKind::kNetwork);
   command
       ->add_option("--link", a->link,
-                   fmt::format("Of sim: local ({:g} us, {:g} GB/s) or network ({:g} us, {:g} GB/s)",
+                   fmt::format("sim: local ({:g} us, {:g} GB/s) or network ({:g} us, {:g} GB/s)",
                                local.latency_seconds * 1e6, local.bytes_per_second / 1e9,
                                network.latency_seconds * 1e6, network.bytes_per_second / 1e9))
       ->capture_default_str();
-  command->add_option("--latency-us", a->latency_us, "Of sim: latency of a message, instead of the link's");
-  command->add_option("--gbps", a->gbps, "Of sim: 1e9 bytes a second in each direction, instead of the link's");
-  command->add_option("--json", a->json, "File for the results, times in us; - for standard output")
+  command->add_option("--latency-us", a->latency_us, "sim: latency of a message, instead of the link's");
+  command->add_option("--gbps", a->gbps,
+                      "sim: bandwidth in each direction in 1e9 bytes/s, instead of the link's");
+  command
+      ->add_option("--json", a->json,
+                   "Write the results as JSON to FILE, or to standard output without one; times are in us")
+      ->option_text("[FILE]")
       ->expected(0, 1)
       ->default_str("-");
   command->callback([a] { run(*a); });

@@ -2,15 +2,18 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "base/terminal.h"
 #include "cli/bench.h"
 #include "cli/bench_comm.h"
 #include "comm/engines.h"
@@ -34,21 +37,26 @@ class Report {
     const CommBenchOptions& o = bench.options;
     redop_ = reduces(o.op) ? std::string(name_of(o.reduce)) : "none";
     root_ = o.op == CommOp::kBroadcast ? o.root : -1;
-    fmt::print(out_, "# {} over {}, {} ranks, {} of them on this host; {} warm-up and {} timed iterations\n",
-               bench_op_name(o.op), engine_, ranks_, world.local_size(), o.warmup, o.iterations);
-    fmt::print(out_, "#{:>58}out-of-place{:>27}in-place\n", "", "");
-    fmt::print(out_, "#{:>12} {:>12} {:>8} {:>7} {:>5}", "size", "count", "type", "redop", "root");
-    for (int i = 0; i < 2; ++i) {
-      fmt::print(out_, "  {:>9} {:>7} {:>7} {:>6}", "time", "algbw", "busbw", "#wrong");
+    print_line(
+        out_, fmt::format("# {} over {}, {} ranks, {} of them on this host; {} warm-up and {} timed iterations",
+                          bench_op_name(o.op), engine_, ranks_, world.local_size(), o.warmup, o.iterations));
+    const std::size_t columns = terminal_columns(fileno(out_));
+    narrow_ = columns > 0 && columns < kFullWidth;
+    if (narrow_) {
+      print_line(out_,
+                 fmt::format("# type {}, redop {}, root {}; they are columns of a file and of a wider terminal",
+                             bench_type_name(o.dtype), redop_, root_));
+      const std::int64_t most = o.max_bytes;
+      size_width_ = std::max<std::size_t>(5, fmt::format("{}", most).size());
+      count_width_ = std::max<std::size_t>(7, fmt::format("{}", most / size_of(o.dtype)).size());
     }
-    fmt::print(out_, "\n#{:>12} {:>12} {:>8} {:>7} {:>5}", "(B)", "(elements)", "", "", "");
-    for (int i = 0; i < 2; ++i) fmt::print(out_, "  {:>9} {:>7} {:>7} {:>6}", "(us)", "(GB/s)", "(GB/s)", "");
-    fmt::print(out_, "\n");
+    print_headers();
   }
 
   void add(const CommBenchRow& row) {
     const std::string type = bench_type_name(bench_.options.dtype);
-    fmt::print(out_, "{:>13} {:>12} {:>8} {:>7} {:>5}", row.bytes, row.count, type, redop_, root_);
+    print_left(fmt::format("{}", row.bytes), fmt::format("{}", row.count), type, redop_,
+               fmt::format("{}", root_));
     rows_.push_back({{"size", row.bytes},
                      {"count", row.count},
                      {"type", type},
@@ -82,14 +90,57 @@ class Report {
   }
 
  private:
+  static constexpr std::size_t kFullWidth = 117;
+  static constexpr std::size_t kTimeWidth = 7;
+  static constexpr std::size_t kRateWidth = 6;
+
+  // With as many of the decimals as fit.
+  static std::string number(double value, int decimals, std::size_t width) {
+    std::string text = fmt::format("{:.{}f}", value, decimals);
+    while (text.size() > width && decimals > 0) text = fmt::format("{:.{}f}", value, --decimals);
+    return text;
+  }
+
+  void print_headers() {
+    const std::size_t half = narrow_ ? 29 : 34;
+    const std::size_t left = narrow_ ? 2 + size_width_ + count_width_ : 49;
+    fmt::print(out_, "#{:>{}}{:>{}}\n", "out-of-place", left + half - 1, "in-place", half);
+    print_left("size", "count", "type", "redop", "root", '#');
+    for (int i = 0; i < 2; ++i) print_half("time", "algbw", "busbw", "#wrong");
+    fmt::print(out_, "\n");
+    print_left("(B)", narrow_ ? "(elem.)" : "(elements)", "", "", "", '#');
+    for (int i = 0; i < 2; ++i) print_half("(us)", "(GB/s)", "(GB/s)", "");
+    fmt::print(out_, "\n");
+  }
+
+  void print_left(const std::string& size, const std::string& count, const std::string& type,
+                  const std::string& redop, const std::string& root, char first = ' ') {
+    if (narrow_) {
+      fmt::print(out_, "{}{:>{}} {:>{}}", first, size, size_width_, count, count_width_);
+    } else {
+      fmt::print(out_, "{}{:>12} {:>12} {:>8} {:>7} {:>5}", first, size, count, type, redop, root);
+    }
+  }
+
+  void print_half(const std::string& time, const std::string& algorithm, const std::string& bus,
+                  const std::string& wrong) {
+    if (narrow_) {
+      fmt::print(out_, " {:>{}} {:>{}} {:>{}} {:>6}", time, kTimeWidth, algorithm, kRateWidth, bus, kRateWidth,
+                 wrong);
+    } else {
+      fmt::print(out_, "  {:>9} {:>7} {:>7} {:>6}", time, algorithm, bus, wrong);
+    }
+  }
+
   nlohmann::json add(const std::optional<CommTiming>& timing) {
     if (!timing) {
-      fmt::print(out_, "  {:>9} {:>7} {:>7} {:>6}", "N/A", "N/A", "N/A", "N/A");
+      print_half("N/A", "N/A", "N/A", "N/A");
       return nullptr;
     }
     const double us = timing->seconds * 1e6;
-    fmt::print(out_, "  {:>9.2f} {:>7.3f} {:>7.3f} {:>6}", us, timing->algorithm_bandwidth,
-               timing->bus_bandwidth, timing->wrong);
+    print_half(number(us, 2, narrow_ ? kTimeWidth : 9),
+               number(timing->algorithm_bandwidth, 3, narrow_ ? kRateWidth : 7),
+               number(timing->bus_bandwidth, 3, narrow_ ? kRateWidth : 7), fmt::format("{}", timing->wrong));
     wrong_ += timing->wrong;
     bus_bandwidth_ += timing->bus_bandwidth;
     ++timings_;
@@ -103,6 +154,9 @@ class Report {
   int ranks_;
   std::string engine_;
   std::FILE* out_;
+  bool narrow_ = false;         // without the columns that are the same in every row
+  std::size_t size_width_ = 0;  // narrow
+  std::size_t count_width_ = 0;
   std::string redop_;
   int root_ = -1;
   nlohmann::json rows_ = nlohmann::json::array();

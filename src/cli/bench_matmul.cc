@@ -11,6 +11,7 @@
 #include "cli/bench.h"
 #include "cli/commands.h"
 #include "device/device.h"
+#include "ops/processor.h"
 #include "telemetry/peak.h"
 #include "telemetry/units.h"
 #include "train/threads.h"
@@ -102,6 +103,12 @@ void print_best(const Best& best, const MatmulBenchOptions& options, bool interr
   line("best", best.best->best_tflops(), best.best->shape);
 }
 
+// How this processor computes them.
+std::string products_of(DType dtype) {
+  if (dtype == DType::kBF16) return ops::describe_bf16_products(ops::this_processor());
+  return dtype == DType::kF16 ? "fp16 products in fp32" : "fp32";
+}
+
 void run(const Arguments& arguments) {
   const std::optional<DType> dtype = parse_dtype(arguments.dtype);
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
@@ -129,8 +136,9 @@ void run(const Arguments& arguments) {
   install_stop_handler();
   // With the JSON on standard output the table goes beside it.
   std::FILE* out = arguments.json == "-" ? stderr : stdout;
-  fmt::print(out, "{:>7} {:>7} {:>7} {:>10} {:>10} {:>10}  (TFLOP/s, {}, {} threads)\n", "m", "n", "k", "mean",
-             "median", "best", arguments.dtype, options.threads);
+  const std::string products = products_of(*dtype);
+  fmt::print(out, "TFLOP/s, {}, {} threads\n{:>7} {:>7} {:>7} {:>10} {:>10} {:>10}\n", products,
+             options.threads, "m", "n", "k", "mean", "median", "best");
   Best best;
   nlohmann::json rows = nlohmann::json::array();
   for (const std::int64_t m : ms) {
@@ -154,6 +162,7 @@ void run(const Arguments& arguments) {
   print_best(best, options, stop_requested(), out);
   if (arguments.json.empty()) return;
   write_json(arguments.json, {{"dtype", arguments.dtype},
+                              {"products", products},
                               {"threads", options.threads},
                               {"warmup", options.warmup},
                               {"repeats", options.repeats},
@@ -179,7 +188,10 @@ void add_bench_matmul(CLI::App& bench) {
   command->add_option("--repeats", arguments->repeats, "Timed repetitions of a shape")->capture_default_str();
   command->add_option("--flush-mb", arguments->flush_mb, "Cache flush between repetitions; 0: none")
       ->capture_default_str();
-  command->add_option("--json", arguments->json, "File for the results; - for standard output")
+  command
+      ->add_option("--json", arguments->json,
+                   "Write the results as JSON to FILE, or to standard output without one")
+      ->option_text("[FILE]")
       ->expected(0, 1)
       ->default_str("-");
   command->callback([arguments] { run(*arguments); });

@@ -14,12 +14,11 @@
 #include "base/stopwatch.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
-#include "comm/agreement.h"
 #include "model/flops.h"
-#include "telemetry/peak.h"
 #include "telemetry/units.h"
 #include "train/assembly.h"
 #include "train/memory_plan.h"
+#include "train/run_peak.h"
 #include "train/step.h"
 #include "train/vocabulary.h"
 
@@ -66,7 +65,8 @@ Config config_of_options(const Arguments& a, std::int64_t replicas) {
 
 Config make_config(const Arguments& a) {
   if (!(a.peak_tflops >= 0.0) || !std::isfinite(a.peak_tflops)) {
-    throw_user_error("--peak-tflops {} is no peak: give a number above 0, or 0 to measure it", a.peak_tflops);
+    throw_user_error("--peak-tflops {} is not a peak: give a number above 0, or 0 to measure it",
+                     a.peak_tflops);
   }
   if (!a.config.empty()) return with_vocabulary(load_config(a.config, a.overrides));
   const std::int64_t ranks = std::max<std::int64_t>(a.ranks.ranks, 1);
@@ -126,14 +126,16 @@ nlohmann::json measure(const Arguments& arguments, const Config& config, World& 
   const int threads = assembly.stream.threads();
   const DType dtype = config.precision.compute;
   const bool given = arguments.peak_tflops > 0.0;
-  const auto measured_peak = [&] {
-    return sum_of_ranks(*assembly.groups.control, quick_peak_tflops(dtype, threads), Traffic::kOther);
-  };
+  Config of_peak = config;
+  of_peak.machine.peak_tflops = given ? arguments.peak_tflops : -1.0;
+  RunPeak run_peak(of_peak, *assembly.groups.control, threads, PeakCache(""));
   // The peak before and after, so that a machine whose speed drifts is not flattered.
-  double peak = given ? arguments.peak_tflops : measured_peak();
+  if (!given) run_peak.measure();
   const std::vector<Sample> samples = time_steps(assembly, arguments);
   if (samples.empty()) throw_run_error("interrupted before a step was measured");
-  if (!given) peak = std::max(peak, measured_peak());
+  assembly.settle();
+  if (!given) run_peak.measure();
+  const double peak = run_peak.tflops();
 
   const auto tokens = static_cast<double>(config.train.global_batch * config.data.seq_len);
   const double seconds = median_of(samples, [](const Sample& s) { return s.seconds; });
@@ -168,7 +170,7 @@ nlohmann::json measure(const Arguments& arguments, const Config& config, World& 
 }
 
 void print(const nlohmann::json& r) {
-  fmt::print("{} ({} parameters), batch {} x {} tokens x {} micro-steps, {}, {} x {}, median of {}\n",
+  fmt::print("{} ({} parameters), batch {} x {} tokens x {} micro-steps\n{}, {} x {}, median of {}\n",
              r["preset"].get<std::string>(), r["parameters"].get<std::int64_t>(),
              r["batch"].get<std::int64_t>(), r["seq_len"].get<std::int64_t>(),
              r["micro_steps"].get<std::int64_t>(), r["compute"].get<std::string>(),
@@ -181,9 +183,8 @@ void print(const nlohmann::json& r) {
   fmt::print("backward   {:10.4f} s (head, loss and reductions included)\n",
              r["backward_seconds"].get<double>());
   fmt::print("optimizer  {:10.4f} s (norm and clipping included)\n", r["optimizer_seconds"].get<double>());
-  fmt::print("MFU        {:10.1f} % ({:.4f} of {:.4f} TFLOP/s, {}; {})\n", 100.0 * r["mfu"].get<double>(),
-             r["achieved_tflops"].get<double>(), r["peak_tflops"].get<double>(),
-             r["peak_source"].get<std::string>(), r["flop_convention"].get<std::string>());
+  fmt::print("MFU        {:10.1f} % of {:.4f} TFLOP/s ({})\n", 100.0 * r["mfu"].get<double>(),
+             r["peak_tflops"].get<double>(), r["peak_source"].get<std::string>());
 }
 
 }  // namespace
@@ -224,7 +225,7 @@ void add_bench_train(CLI::App& bench) {
       ->excludes(config);
   command->add_option("--peak-tflops", arguments->peak_tflops, "What MFU is measured against; 0: measure it");
   add_rank_arguments(*command, arguments->ranks);
-  command->add_flag("--json", arguments->json, "For programs");
+  command->add_flag("--json", arguments->json, "Print JSON");
   command->callback([arguments] {
     install_stop_handler();
     run_on_ranks(make_config(*arguments), arguments->ranks, [&](const Config& own, World& world) {

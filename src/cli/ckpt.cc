@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/error.h"
+#include "base/terminal.h"
+#include "base/text_table.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/digest.h"
 #include "cli/commands.h"
@@ -24,6 +26,7 @@ using Json = nlohmann::json;
 struct Arguments {
   std::string path;
   bool json = false;
+  bool all = false;  // inspect, digest
 };
 
 std::shared_ptr<Arguments> add_checkpoint_argument(CLI::App& command) {
@@ -32,7 +35,7 @@ std::shared_ptr<Arguments> add_checkpoint_argument(CLI::App& command) {
       .add_option("CKPT", arguments->path,
                   "A checkpoint; or a run folder or a folder of checkpoints: the newest")
       ->required();
-  command.add_flag("--json", arguments->json, "For programs");
+  command.add_flag("--json", arguments->json, "Print JSON");
   return arguments;
 }
 
@@ -100,30 +103,83 @@ std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-void print_inspection(const Json& json) {
-  fmt::print("{}: step {}, {} parameters, {} in {}\n", text_of(json["checkpoint"]), json["step"].dump(),
-             json["parameters"].dump(), format_bytes(json["bytes"].get<std::int64_t>()),
-             format_count(static_cast<std::int64_t>(json["files"].size()), "file"));
+// The same with spaces between elements, where a line can end.
+std::string words_of(const Json& value) {
+  if (!value.is_structured()) return text_of(value);
+  std::string words;
+  for (const auto& [key, element] : value.items()) {
+    words += (words.empty() ? "" : ", ") + (value.is_object() ? key + " " : "") + words_of(element);
+  }
+  return words.empty() ? value.dump() : words;
+}
+
+// "model", "optimizer" or "other files", by the name of the file.
+std::string part_of(const std::string& file) {
+  for (const char* part : {"model", "optimizer"}) {
+    if (file.starts_with(part)) return part;
+  }
+  return "other files";
+}
+
+// How much there is of each part.
+std::string summary_of(const Checkpoint& checkpoint) {
+  struct Part {
+    std::int64_t tensors = 0;
+    std::int64_t files = 0;
+    std::int64_t bytes = 0;
+  };
+  std::map<std::string, Part> parts;
+  for (const auto& [name, tensor] : checkpoint.manifest().contents.tensors) {
+    ++parts[part_of(tensor.pieces.front().file)].tensors;
+  }
+  for (const auto* files : {&checkpoint.manifest().contents.shards, &checkpoint.manifest().files}) {
+    for (const auto& [name, file] : *files) {
+      Part& part = parts[part_of(name)];
+      ++part.files;
+      part.bytes += static_cast<std::int64_t>(file.bytes);
+    }
+  }
+  TextTable table("part", {{"tensors"}, {"files"}, {"bytes"}});
+  for (const auto& [name, part] : parts) {
+    table.add(name, {part.tensors > 0 ? fmt::format("{}", part.tensors) : "", fmt::format("{}", part.files),
+                     format_bytes(part.bytes)});
+  }
+  return table.text();
+}
+
+// Every tensor and every file.
+std::string list_of(const Json& json) {
+  TextTable tensors("tensor",
+                    {{"dtype", TextTable::Align::kLeft}, {"pieces"}, {"shape", TextTable::Align::kLeft}});
+  for (const Json& tensor : json["tensors"]) {
+    tensors.add(text_of(tensor["name"]),
+                {text_of(tensor["dtype"]), tensor["pieces"].dump(), tensor["shape"].dump()});
+  }
+  TextTable files("file", {{"bytes"}});
+  for (const Json& file : json["files"]) files.add(text_of(file["name"]), {file["bytes"].dump()});
+  return tensors.text() + "\n" + files.text();
+}
+
+void print_inspection(const Checkpoint& checkpoint, const Json& json, bool all) {
+  print_line(stdout, fmt::format("{}: step {}, {} parameters, {} in {}", text_of(json["checkpoint"]),
+                                 json["step"].dump(), json["parameters"].dump(),
+                                 format_bytes(json["bytes"].get<std::int64_t>()),
+                                 format_count(static_cast<std::int64_t>(json["files"].size()), "file")));
   if (json["mesh"].is_null()) {
-    fmt::print("not written by a run\n");
+    print_line(stdout, "not written by a run");
   } else {
     std::string mesh;
     for (const char* key : {"dp", "zero", "tp", "sequence_parallel", "pp", "schedule", "virtual_stages"}) {
       mesh += fmt::format(" {}={}", key, text_of(json["mesh"][key]));
     }
-    fmt::print("written by {}:{}\n", format_count(json["mesh"]["ranks"].get<std::int64_t>(), "rank"), mesh);
+    print_line(stdout, fmt::format("written by {}:{}",
+                                   format_count(json["mesh"]["ranks"].get<std::int64_t>(), "rank"), mesh));
   }
-  for (const auto& [key, value] : json["state"].items()) fmt::print("{}: {}\n", key, text_of(value));
-  std::size_t width = 6;
-  for (const Json& tensor : json["tensors"]) width = std::max(width, text_of(tensor["name"]).size());
-  fmt::print("\n{:<{}}  dtype  pieces  shape\n", "tensor", width);
-  for (const Json& tensor : json["tensors"]) {
-    fmt::print("{:<{}}  {:<5}  {:>6}  {}\n", text_of(tensor["name"]), width, text_of(tensor["dtype"]),
-               tensor["pieces"].dump(), tensor["shape"].dump());
+  for (const auto& [key, value] : json["state"].items()) {
+    print_line(stdout, fmt::format("{}: {}", key, words_of(value)));
   }
-  fmt::print("\n{:>14}  file\n", "bytes");
-  for (const Json& file : json["files"])
-    fmt::print("{:>14}  {}\n", file["bytes"].dump(), text_of(file["name"]));
+  fmt::print("\n{}", summary_of(checkpoint));
+  all ? fmt::print("\n{}", list_of(json)) : print_line(stdout, "--all lists every tensor and every file.");
 }
 
 // --- digest ---
@@ -151,7 +207,7 @@ void verify(const Arguments& arguments) {
   if (arguments.json) {
     print({{"checkpoint", path}, {"whole", damages.empty()}, {"damages", damages}});
   } else {
-    for (const std::string& damage : damages) fmt::print("{}\n", damage);
+    for (const std::string& damage : damages) print_line(stdout, damage);
   }
   if (!damages.empty()) {
     throw_run_error("{} is damaged, as said above; `train --resume` passes over it to the one before", path);
@@ -159,30 +215,42 @@ void verify(const Arguments& arguments) {
   if (arguments.json) return;
   const Checkpoint checkpoint(path, Verify::kManifest);
   const std::size_t files = checkpoint.manifest().contents.shards.size() + checkpoint.manifest().files.size();
-  fmt::print("{} is whole: {} tensors, {} in {}\n", path, checkpoint.manifest().contents.tensors.size(),
-             format_bytes(static_cast<std::int64_t>(bytes_of(checkpoint))),
-             format_count(static_cast<std::int64_t>(files), "file"));
+  print_line(stdout, fmt::format("{} is whole: {} tensors, {} in {}", path,
+                                 checkpoint.manifest().contents.tensors.size(),
+                                 format_bytes(static_cast<std::int64_t>(bytes_of(checkpoint))),
+                                 format_count(static_cast<std::int64_t>(files), "file")));
 }
 
 }  // namespace
 
+WriteHook stopping_hook(const std::string& out) {
+  return [out](std::string_view /*step*/, std::string_view /*path*/) {
+    if (stop_requested()) throw_run_error("interrupted: --out {} has not been written.", out);
+  };
+}
+
 void add_ckpt_inspect(CLI::App& ckpt) {
   CLI::App* command = ckpt.add_subcommand("inspect", "What a checkpoint holds, and which mesh wrote it");
   const auto arguments = add_checkpoint_argument(*command);
+  command->add_flag("--all", arguments->all, "Also list every tensor and every file");
   command->callback([arguments] {
-    const Json json = inspection(Checkpoint(find_checkpoint(arguments->path), Verify::kSizes));
-    arguments->json ? print(json) : print_inspection(json);
+    const Checkpoint checkpoint(find_checkpoint(arguments->path), Verify::kSizes);
+    const Json json = inspection(checkpoint);
+    arguments->json ? print(json) : print_inspection(checkpoint, json, arguments->all);
   });
 }
 
 void add_ckpt_digest(CLI::App& ckpt) {
   CLI::App* command = ckpt.add_subcommand(
-      "digest", "A hash of each tensor and of all, the same for every mesh that writes them");
+      "digest", "One hash of all tensors, the same for every mesh that writes them; of each with --all");
   const auto arguments = add_checkpoint_argument(*command);
+  command->add_flag("--all", arguments->all, "Also a line for each tensor, and for the state of the run");
   command->callback([arguments] {
     const CheckpointDigest digest = digest_of(Checkpoint(find_checkpoint(arguments->path), Verify::kSizes));
     if (arguments->json) return print(to_json(digest));
-    for (const std::string& line : to_lines(digest)) fmt::print("{}\n", line);
+    const std::vector<std::string> lines = to_lines(digest);
+    if (!arguments->all) return fmt::print("{}\n", lines.back());
+    for (const std::string& line : lines) fmt::print("{}\n", line);
   });
 }
 

@@ -6,10 +6,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/terminal.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface/config.h"
 #include "checkpoint/huggingface/exporter.h"
+#include "checkpoint/partial_folder.h"
 #include "cli/ckpt.h"
+#include "cli/commands.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_name.h"
 #include "train/checkpointing.h"
@@ -45,7 +48,7 @@ std::vector<HfExtraFile> tokenizer_files(const std::string& tokenizer) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) path /= name;
   if (!fs::exists(path, ignored)) {
-    notice("exporting without a tokenizer: {} is not there any more", path.string());
+    notice("exporting without a tokenizer: {} does not exist any more", path.string());
     return {};
   }
   if (path.filename() != name) return {{.name = name, .from = path.string()}};
@@ -121,9 +124,10 @@ void run(const Arguments& arguments) {
   std::vector<HfExtraFile> extras = carried_files(checkpoint);
   if (extras.empty()) extras = tokenizer_files(config.data.tokenizer);
   if (token_ids) put_generation_config(*token_ids, extras);
-  write_hf_folder(checkpoint, config.model, record, extras, arguments.out);
-  fmt::print("{} (step {}): {} parameters; folder {}\n", path, checkpoint.step(), parameter_count(config.model),
-             arguments.out);
+  install_stop_handler();
+  write_hf_folder(checkpoint, config.model, record, extras, arguments.out, stopping_hook(arguments.out));
+  print_line(stdout, fmt::format("{} (step {}): {} parameters; folder {}", path, checkpoint.step(),
+                                 parameter_count(config.model), arguments.out));
 }
 
 }  // namespace
@@ -133,10 +137,10 @@ void add_ckpt_export(CLI::App& ckpt) {
   CLI::App* command = ckpt.add_subcommand("export", "Makes a Hugging Face model folder of a checkpoint");
   command->add_option("CKPT", arguments->checkpoint, "A checkpoint, or a run folder for its newest")
       ->required();
-  command->add_option("--out", arguments->out, "The folder to write")->required();
+  command->add_option("--out", arguments->out, "Model folder to write")->required();
   command
       ->add_option("--dtype", arguments->dtype,
-                   "fp32, bf16 or fp16; left out: those that it was imported with, or precision.compute")
+                   "Type of the weights; default: the types that it was imported with, or precision.compute")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   command->callback([arguments] { run(*arguments); });
 }

@@ -5,10 +5,14 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/terminal.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/huggingface/exporter.h"
 #include "checkpoint/huggingface/folder.h"
+#include "checkpoint/partial_folder.h"
 #include "cli/ckpt.h"
+#include "cli/commands.h"
+#include "telemetry/units.h"
 #include "train/model_source.h"
 
 namespace meshtrain::cli {
@@ -58,7 +62,8 @@ void run(const Arguments& arguments) {
   (void)hf_token_ids_of_folder(arguments.folder);  // that they can be read
   folder.check_tied_head();
   if (folder.buffers() > 0) {
-    notice("left out {} constants that are no weights, the first {}", folder.buffers(), folder.first_buffer());
+    notice("omitting {}, which the model does not train: the first is {}",
+           format_count(folder.buffers(), "constant"), folder.first_buffer());
   }
   std::vector<float> values;
   CheckpointContents contents;
@@ -73,9 +78,18 @@ void run(const Arguments& arguments) {
                     {"position", 0},
                     {"config", to_toml(config_in_checkpoint(arguments.folder))},
                     {"huggingface", to_json(record_of(folder))}};
-  write_checkpoint(arguments.out, contents);
-  fmt::print("{}: {} parameters; checkpoint {}\n", arguments.folder, parameter_count(folder.spec()),
-             arguments.out);
+  PartialFolder out(arguments.out);
+  install_stop_handler();
+  const WriteHook hook = stopping_hook(arguments.out);
+  try {
+    write_checkpoint(out.contents().string(), contents, nullptr, hook);
+  } catch (const RunError&) {
+    hook("", "");  // that it was interrupted says more than where
+    throw;
+  }
+  out.commit();
+  print_line(stdout, fmt::format("{}: {} parameters; checkpoint {}", arguments.folder,
+                                 parameter_count(folder.spec()), arguments.out));
 }
 
 }  // namespace
@@ -83,8 +97,9 @@ void run(const Arguments& arguments) {
 void add_ckpt_import(CLI::App& ckpt) {
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = ckpt.add_subcommand("import", "Makes a checkpoint of a Hugging Face model folder");
-  command->add_option("FOLDER", arguments->folder, "With config.json and safetensors")->required();
-  command->add_option("--out", arguments->out, "The checkpoint to write")->required();
+  command->add_option("FOLDER", arguments->folder, "Hugging Face folder: config.json and safetensors")
+      ->required();
+  command->add_option("--out", arguments->out, "Checkpoint folder to write")->required();
   command->callback([arguments] { run(*arguments); });
 }
 

@@ -64,7 +64,8 @@ void run_restarting_on_ranks(const Config& config, const RankArguments& argument
 // Checks that an option's value is a whole number in [least, most].
 CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());
 
-// True once Ctrl-C, SIGTERM or SIGUSR1 arrived. A second signal ends the process at once.
+// True once Ctrl-C, SIGTERM or SIGUSR1 arrived. A second signal removes temporary files and ends the process at
+// once.
 void install_stop_handler();
 bool stop_requested();
 

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/temporary_file.h"
 #include "checkpoint/huggingface/folder.h"
 #include "checkpoint/manifest.h"
 #include "cli/commands.h"
@@ -24,6 +25,7 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 void on_signal(int signal) {
   if (stop.exchange(true)) {
+    remove_temporary_files();
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
@@ -32,11 +34,16 @@ void on_signal(int signal) {
 }  // namespace
 
 void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
-  command.add_option("-s,--set", overrides, "Override one key: section.key=value")->allow_extra_args(false);
+  command
+      .add_option("-s,--set", overrides,
+                  "Override one key of the config, as -s optimizer.lr=1e-3; may be repeated")
+      ->option_text("KEY=VALUE")
+      ->allow_extra_args(false);
 }
 
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
-  command.add_option("CONFIG", arguments.path, "TOML file, run folder, or Hugging Face folder")->required();
+  command.add_option("CONFIG", arguments.path, "Config (a TOML file), run folder, or Hugging Face folder")
+      ->required();
   add_overrides(command, arguments.overrides);
 }
 
@@ -48,7 +55,7 @@ Config load(const ConfigArguments& arguments) {
   if (!fs::exists(file) && fs::exists(folder / kManifestName)) {
     throw_user_error(
         "{0} is a checkpoint, and a config was asked for; name its run folder or a TOML file: --resume-from "
-        "{0} goes on from it, and model.from = \"{0}\" begins a run with its weights",
+        "{0} resumes it, and model.from = \"{0}\" begins a run with its weights",
         arguments.path);
   }
   if (!fs::exists(file)) {
@@ -59,8 +66,8 @@ Config load(const ConfigArguments& arguments) {
   }
   // The folder may have been moved, or be named from another place: it is the run's wherever it lies.
   const auto own_checkpoints = [](const std::string& output) { return output + "/checkpoints"; };
-  const Config saved = load_config(file, {});
-  Config config = load_config(file, arguments.overrides);
+  const Config saved = load_config(file, {}, ConfigWriter::kRun);
+  Config config = load_config(file, arguments.overrides, ConfigWriter::kRun);
   if (config.output.dir == saved.output.dir) {
     config.output.dir = folder.has_filename() ? arguments.path : folder.parent_path().string();
   }

@@ -126,7 +126,7 @@ void add_generate(CLI::App& app) {
   add_model_arguments(*command, arguments->model);
   command->add_option("--prompt", arguments->prompt,
                       "Text to continue. \"-\", or none and no terminal: standard input");
-  command->add_option("--tokens", arguments->tokens, "At most this many new tokens")
+  command->add_option("--tokens", arguments->tokens, "Generate at most this many tokens")
       ->check(whole_number(0))
       ->capture_default_str();
   command->add_option("--temperature", arguments->sampling.temperature, "0: always the likeliest token")
@@ -134,7 +134,9 @@ void add_generate(CLI::App& app) {
   command->add_option("--top-k", arguments->sampling.top_k, "Among the k likeliest tokens; 0: all")
       ->check(whole_number(0))
       ->capture_default_str();
-  command->add_option("--top-p", arguments->sampling.top_p, "Among the likeliest that reach this probability")
+  command
+      ->add_option("--top-p", arguments->sampling.top_p,
+                   "Sample among the most likely tokens whose probabilities add up to this")
       ->capture_default_str();
   command->add_option("--seed", arguments->sampling.seed, "Same seed, same text")
       ->check(whole_number(0))

@@ -5,21 +5,26 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/log.h"
+#include "base/temporary_file.h"
 #include "base/version.h"
 #include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/paths.h"
+#include "cli/synonyms.h"
 
 namespace {
 
 using meshtrain::throw_user_error;
 
 int report(const char* kind, const std::exception& error, int status) {
-  std::fprintf(stderr, "meshtrain: %s%s\n", kind, error.what());
+  meshtrain::say(kind + std::string(error.what()));
   return status;
 }
 
@@ -29,16 +34,6 @@ const CLI::App& reached(const CLI::App& app, std::string& words) {
   if (chosen.empty()) return app;
   words += " " + chosen.front()->get_name();
   return reached(*chosen.front(), words);
-}
-
-// "--resume", "-s", …
-std::vector<std::string> options_of(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-  }
-  return names;
 }
 
 // Help that was asked for, or what is wrong with the command line; the exit status.
@@ -60,17 +55,17 @@ int answer(const CLI::App& app, const CLI::ParseError& error) {
                      words);
   }
   if (!commands.empty()) {
-    throw_user_error("there is no command {}; the nearest is {}. Commands: {}. `{} --help` describes them.",
-                     left.front(), meshtrain::nearest(left.front(), commands), fmt::join(commands, ", "),
+    throw_user_error("there is no command {}{}. Commands: {}. `{} --help` describes them.", left.front(),
+                     meshtrain::cli::command_hint(words, left.front(), commands), fmt::join(commands, ", "),
                      words);
   }
   if (!left.empty() && left.front().starts_with('-')) {
-    const std::vector<std::string> options = options_of(command);
-    throw_user_error("there is no option {}; the nearest is {}. `{} --help` lists them all.", left.front(),
-                     meshtrain::nearest(left.front(), options), words);
+    throw_user_error("there is no option {}{}. `{} --help` lists them all.", left.front(),
+                     meshtrain::cli::option_hint(command, left.front()), words);
   }
   if (!left.empty()) {
-    throw_user_error("{} is one argument too many. `{} --help` lists what it takes.", left.front(), words);
+    throw_user_error("{} is one argument too many{}. `{} --help` lists what it takes.", left.front(),
+                     meshtrain::cli::argument_hint(command, left.front()), words);
   }
   throw_user_error("{}. `{} --help` lists what it takes.", error.what(), words);
 }
@@ -82,10 +77,12 @@ int main(int argc, char** argv) {
   // A file-size limit or a reader that went away is an error of that write, not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
+  remove_temporary_files_at_signals();
   try {
     CLI::App app("Trains language models on any mesh of processors, and says beforehand what a run will cost.",
                  "meshtrain");
-    app.set_version_flag("--version", std::string("meshtrain ") + version());
+    app.formatter(std::make_shared<cli::HelpFormatter>());  // commands inherit it
+    app.set_version_flag("--version", std::string("meshtrain ") + version(), "Print the version and exit");
     app.require_subcommand(1);
     cli::add_train(app);
     cli::add_eval(app);
@@ -96,8 +93,11 @@ int main(int argc, char** argv) {
     cli::add_bench(app);
     cli::add_ckpt(app);
     app.footer("`meshtrain COMMAND --help` lists what a command takes.");  // later: commands would inherit it
+    cli::expand_homes(app);
     try {
       app.parse(argc, argv);
+    } catch (const CLI::RuntimeError& status) {
+      return status.get_exit_code();  // that a command asked for
     } catch (const CLI::ParseError& error) {
       return answer(app, error);
     }

@@ -31,7 +31,7 @@ void add_model_arguments(CLI::App& command, ModelArguments& arguments) {
       .add_option("MODEL", arguments.where,
                   "A config (TOML), a run folder, a checkpoint, or a Hugging Face folder")
       ->required();
-  command.add_option("--checkpoint", arguments.checkpoint, "Instead of the newest checkpoint");
+  command.add_option("--checkpoint", arguments.checkpoint, "Use this checkpoint instead of the newest");
   add_overrides(command, arguments.overrides);
 }
 

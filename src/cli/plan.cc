@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/paths.h"
 #include "cli/plan_checkpoint.h"
 #include "plan/plan_trace.h"
 #include "plan/timeline_text.h"
@@ -21,7 +22,7 @@ namespace {
 int columns_of_output() {
   constexpr int kColumnsOfFile = 120;
   const ProgressOptions output = progress_options_for(stdout);
-  return output.terminal ? static_cast<int>(output.width) : kColumnsOfFile;
+  return output.terminal ? static_cast<int>(output.width()) : kColumnsOfFile;
 }
 
 }  // namespace
@@ -39,18 +40,20 @@ void add_plan(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "plan", "What a run would cost: memory to the byte, bytes sent, FLOPs by layer, the pipeline's timeline");
   add_config_arguments(*command, arguments->config);
-  command->add_option("--ranks", arguments->ranks.ranks, "Ranks of the run, where mesh.dp leaves it open")
+  command->add_option("--ranks", arguments->ranks.ranks, "Ranks of the run; default: as many as the mesh has")
       ->check(whole_number(1));
-  CLI::Option* as_json = command->add_flag("--json", arguments->json, "For programs");
+  CLI::Option* as_json = command->add_flag("--json", arguments->json, "Print JSON");
   CLI::Option* timeline =
-      command->add_flag("--timeline", arguments->timeline, "Draw the pipeline instead: a row a stage")
+      command->add_flag("--timeline", arguments->timeline, "Draw the pipeline instead, one row per stage")
           ->excludes(as_json);
-  command
-      ->add_option("--trace", arguments->trace,
-                   "Also write a step with modelled times as a Chrome trace, a rank of each stage")
-      ->type_name("FILE");
+  const CLI::Option* trace =
+      command
+          ->add_option("--trace", arguments->trace,
+                       "Also write one step with modelled times as a Chrome trace, one rank per stage")
+          ->type_name("FILE");
   add_checkpoint_arguments(*command, arguments->checkpoint)->excludes(timeline);
-  command->callback([arguments] {
+  command->callback([arguments, trace] {
+    if (trace->count() > 0) check_output_file("--trace", arguments->trace);
     const Config loaded = load(arguments->config, arguments->ranks);
     const Config config = with_vocabulary(with_ranks(loaded, arguments->ranks.ranks));
     const Plan plan = make_plan(config);

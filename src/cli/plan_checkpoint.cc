@@ -67,19 +67,20 @@ Assumed step_time(const Config& config, const CheckpointArguments& arguments) {
 CLI::Option* add_checkpoint_arguments(CLI::App& command, CheckpointArguments& arguments) {
   CLI::Option* asked =
       command.add_flag("--checkpoint", arguments.asked,
-                       "Also what checkpoints cost: size, time, how often to save, what a failure loses");
+                       "Also print what checkpoints cost: size, time, how often to save, what a failure loses");
   const auto add = [&](const char* name, double& value, const char* type, const char* meaning) {
     return command.add_option(name, value, meaning)->type_name(type)->check(positive_number())->needs(asked);
   };
   add("--write-gbps", arguments.write_gbps, "GB/S",
-      "1e9 bytes/s that all ranks together write; measured in checkpoint.dir where it is left out");
+      "Speed at which all ranks together write, in 1e9 bytes/s; default: measured in checkpoint.dir");
   CLI::Option* mtbf =
-      add("--mtbf", arguments.mtbf_hours, "HOURS", "Between failures of the whole run, on average");
+      add("--mtbf", arguments.mtbf_hours, "HOURS", "Mean time between failures of the whole run");
   add("--device-hours-per-failure", arguments.device_hours, "HOURS",
-      "Of one rank, instead: checkpoint.mtbf_hours, else 50000, where both are left out")
+      "Mean time between failures of one rank. Without this and --mtbf: checkpoint.mtbf_hours, or else 50000 "
+      "hours of each rank")
       ->excludes(mtbf);
   add("--step-seconds", arguments.step_seconds, "SECONDS",
-      "Of a step; modelled as for --trace where it is left out");
+      "Duration of a step; default: modelled as for --trace");
   return asked;
 }
 

@@ -10,10 +10,9 @@ namespace meshtrain::cli {
 
 void add_rank_arguments(CLI::App& command, RankArguments& arguments) {
   command
-      .add_option("--ranks", arguments.ranks,
-                  "Ranks to start on this host; as many as the mesh has where it is left out")
+      .add_option("--ranks", arguments.ranks, "Ranks to start on this host; default: as many as the mesh has")
       ->check(whole_number(1, kMostRanks));
-  command.add_option("--ranks-as", arguments.ranks_as, "processes or threads")
+  command.add_option("--ranks-as", arguments.ranks_as, "How to start them")
       ->check(CLI::IsMember({"processes", "threads"}))
       ->capture_default_str();
 }

@@ -1,5 +1,3 @@
-#include "cli/commands.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -13,13 +11,17 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/terminal.h"
 #include "cli/commands.h"
+#include "cli/paths.h"
 #include "data/corpus.h"
 #include "data/output_file.h"
 #include "data/sentencepiece_tokenizer.h"
 #include "data/tokenize_corpus.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_name.h"
+#include "telemetry/units.h"
 
 namespace meshtrain::cli {
 namespace {
@@ -31,6 +33,7 @@ struct TokenizeArguments {
   std::string out;
   std::string tokenizer;
   std::string eod;
+  bool has_out = false;
   bool train = false;
   std::string train_prefix;  // may be left out
   std::string train_type = "bpe";
@@ -49,25 +52,29 @@ class Progress {
   void operator()(const CorpusStats& stats, std::int64_t total_bytes) {
     const double now = seconds_since(start_);
     if (now < next_) return;
-    next_ = now + (terminal_ ? 0.2 : 10.0);
+    next_ = now + (columns_ > 0 ? 0.2 : 10.0);
     const double megabytes = static_cast<double>(stats.input_bytes) / 1e6;
     const std::string of =
         total_bytes > 0 ? fmt::format(" of {:.0f}", static_cast<double>(total_bytes) / 1e6) : "";
-    fmt::print(stderr, "{}{:.0f}{} MB, {} documents, {} tokens, {:.1f} MB/s{}", terminal_ ? "\r\033[K" : "",
-               megabytes, of, stats.documents, stats.tokens, megabytes / now, terminal_ ? "" : "\n");
+    std::string line = fmt::format("{:.0f}{} MB, {}, {} tokens, {:.1f} MB/s", megabytes, of,
+                                   format_count(stats.documents, "document"), stats.tokens, megabytes / now);
+    // A line that wraps is not written over; the last column stays free.
+    if (columns_ > 0) line.resize(std::min(line.size(), std::max<std::size_t>(columns_, 2) - 1));
+    line = columns_ > 0 ? "\r\033[K" + line : line + "\n";
+    std::fputs(line.c_str(), stderr);
     std::fflush(stderr);
     shown_ = true;
   }
   void clear() {
-    if (terminal_ && shown_) fmt::print(stderr, "\r\033[K");
+    if (columns_ > 0 && shown_) std::fputs("\r\033[K", stderr);
   }
   double seconds() const { return seconds_since(start_); }
 
  private:
   Clock::time_point start_ = Clock::now();
-  bool terminal_ = isatty(STDERR_FILENO) == 1;
+  std::size_t columns_ = terminal_columns(STDERR_FILENO);
   bool shown_ = false;
-  double next_ = terminal_ ? 0.5 : 5.0;
+  double next_ = columns_ > 0 ? 0.5 : 5.0;
 };
 
 // The model file to be trained: the one that --tokenizer names, or MODEL_PREFIX.model, or OUT.model.
@@ -87,6 +94,10 @@ std::string model_to_train(const TokenizeArguments& a) {
 }
 
 void check_arguments(const TokenizeArguments& a) {
+  if (a.has_out) check_output_prefix("--out", a.out);
+  if (!a.train_prefix.empty())
+    check_names_file("--train-sentencepiece", a.train_prefix, "name the prefix of the model's file",
+                     "tokenizer");
   if (a.out.empty() && (!a.train || (a.train_prefix.empty() && a.tokenizer.empty()))) {
     throw_user_error(
         "tokenize: nothing to do. Give --out PREFIX for the tokens, or --train-sentencepiece "
@@ -119,7 +130,7 @@ std::string train(const TokenizeArguments& a) {
   for (const std::string& input : a.inputs) {
     if (std::filesystem::exists(input) && !std::filesystem::is_regular_file(input)) {
       throw_user_error(
-          "tokenize --train-sentencepiece: the input \"{}\" is no file but a pipe or folder; "
+          "tokenize --train-sentencepiece: the input \"{}\" is not a file but a pipe or folder; "
           "training reads its input more than once.",
           input);
     }
@@ -136,7 +147,7 @@ std::string train(const TokenizeArguments& a) {
   file.write(std::as_bytes(std::span(model)));
   file.finish();
   file.commit();
-  fmt::print("{}: SentencePiece {}, vocabulary {}\n", path, a.train_type, a.vocab);
+  print_line(stdout, fmt::format("{}: SentencePiece {}, vocabulary {}", path, a.train_type, a.vocab));
   return to_string({TokenizerKind::kSentencePiece, path});
 }
 
@@ -154,14 +165,17 @@ void run(TokenizeArguments a) {
                         [&](const CorpusStats& s, std::int64_t total_bytes) { progress(s, total_bytes); });
   progress.clear();
   const double seconds = progress.seconds();
-  if (stats.malformed_lines > 0) fmt::print(stderr, "{}\n", malformed_report(stats));
-  if (stats.empty_documents > 0)
-    fmt::print(stderr, "{} empty documents were left out\n", stats.empty_documents);
-  fmt::print("{}: {} documents, {} tokens, {:.3f} bytes/token, vocabulary {}, {}, {:.1f} MB/s\n", a.out,
-             stats.documents, stats.tokens,
-             static_cast<double>(stats.text_bytes) / static_cast<double>(stats.tokens), tokenizer->vocab_size(),
-             name_of(token_type_for(tokenizer->vocab_size())),
-             static_cast<double>(stats.input_bytes) / 1e6 / std::max(seconds, 1e-9));
+  if (stats.malformed_lines > 0) notice("{}", malformed_report(stats));
+  if (stats.empty_documents > 0) {
+    notice("{} skipped", format_count(stats.empty_documents, "empty document"));
+  }
+  const std::string line =
+      fmt::format("{}: {}, {} tokens, {:.3f} bytes/token, vocabulary {}, {}, {:.1f} MB/s", a.out,
+                  format_count(stats.documents, "document"), stats.tokens,
+                  static_cast<double>(stats.text_bytes) / static_cast<double>(stats.tokens),
+                  tokenizer->vocab_size(), name_of(token_type_for(tokenizer->vocab_size())),
+                  static_cast<double>(stats.input_bytes) / 1e6 / std::max(seconds, 1e-9));
+  print_line(stdout, line);
 }
 
 }  // namespace
@@ -170,28 +184,33 @@ void add_tokenize(CLI::App& app) {
   auto arguments = std::make_shared<TokenizeArguments>();
   CLI::App* command = app.add_subcommand("tokenize", "Turns text into token files (Megatron's .bin and .idx)");
   command->footer(
-      "A text file is one document; .jsonl holds one a line. Each document gets one end-of-document token.");
-  command->add_option("IN", arguments->inputs, "text or .jsonl files")->required();
-  command->add_option("--out", arguments->out, "write PREFIX.bin and PREFIX.idx")->type_name("PREFIX");
+      "A text file is one document, and so is each line of a .jsonl file. One end-of-document token follows "
+      "each "
+      "document.");
+  command->add_option("IN", arguments->inputs, "Text or .jsonl files")->required();
+  const CLI::Option* out =
+      command->add_option("--out", arguments->out, "Write PREFIX.bin and PREFIX.idx")->type_name("PREFIX");
   command->add_option("--tokenizer", arguments->tokenizer,
                       "bytes, sentencepiece:FILE, or a Hugging Face tokenizer.json");
   command->add_option("--eod", arguments->eod,
-                      "the token that ends a document, where the usual one is missing");
+                      "The token that ends a document, where the tokenizer has none of the usual ones");
   CLI::Option* train =
       command
           ->add_option("--train-sentencepiece", arguments->train_prefix,
-                       "train MODEL_PREFIX.model on the input first, and use it; without a value the FILE of "
+                       "Train MODEL_PREFIX.model on the input first, and use it; without a value, the FILE of "
                        "--tokenizer sentencepiece:FILE, or OUT.model")
           ->type_name("[MODEL_PREFIX]")
           ->expected(0, 1);
-  command->add_option("--vocab", arguments->vocab, "vocabulary of the trained model")->check(whole_number(1));
-  command->add_option("--model-type", arguments->train_type, "of the trained model")
+  command->add_option("--vocab", arguments->vocab, "Vocabulary size of the trained model")
+      ->check(whole_number(1));
+  command->add_option("--model-type", arguments->train_type, "Algorithm of the trained model")
       ->check(CLI::IsMember({"bpe", "unigram"}))
       ->capture_default_str();
-  command->add_option("--threads", arguments->threads, "default: all cores")->check(whole_number(1));
-  command->add_option("--text-field", arguments->text_field, "field of .jsonl that holds the text")
+  command->add_option("--threads", arguments->threads, "Default: all cores")->check(whole_number(1));
+  command->add_option("--text-field", arguments->text_field, "Field of a .jsonl line that holds the text")
       ->capture_default_str();
-  command->callback([arguments, train] {
+  command->callback([arguments, out, train] {
+    arguments->has_out = out->count() > 0;
     arguments->train = train->count() > 0;
     run(*arguments);
   });

@@ -29,7 +29,7 @@ TEST(TokenizeCommand, SummaryAndFiles) {
   const TempFolder folder;
   const std::string input = folder.write("a.txt", "hello");
   const std::string out = run({input, "--out", folder / "p", "--tokenizer", "bytes", "--threads", "2"});
-  expect_contains(out, "1 documents, 6 tokens, 0.833 bytes/token, vocabulary 257, uint16");
+  expect_contains(out, "1 document, 6 tokens, 0.833 bytes/token, vocabulary 257, uint16");
   EXPECT_EQ(IndexedDataset::open(folder / "p").size(), 6);
 }
 

@@ -3,9 +3,11 @@
 
 #include "base/error.h"
 #include "base/pause_point.h"
+#include "base/shared_flag.h"
 #include "cli/commands.h"
 #include "train/run.h"
 #include "train/run_attempts.h"
+#include "train/run_report.h"
 
 namespace meshtrain::cli {
 
@@ -15,34 +17,42 @@ void add_train(CLI::App& app) {
     RunOptions options;
     RankArguments ranks;
     RestartPolicy restarts;
+    int interrupted_status = 0;
   };
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("train", "Trains a model as a config says");
   add_config_arguments(*command, arguments->config);
   CLI::Option* resume =
       command->add_flag("--resume", arguments->options.resume,
-                        "Go on from the newest checkpoint in checkpoint.dir, if there is one");
-  command->add_option("--resume-from", arguments->options.resume_from, "Go on from this checkpoint")
+                        "Resume from the newest checkpoint in checkpoint.dir, if there is one");
+  command->add_option("--resume-from", arguments->options.resume_from, "Resume from this checkpoint")
       ->excludes(resume);
   command
       ->add_option("--stop-at-step", arguments->options.stop_at_step,
-                   "Save and stop after this step; the schedule stays that of train.steps")
+                   "Save and stop after this step; the schedule is still the one for train.steps")
       ->check(whole_number(1));
   command->add_flag("--trace", arguments->options.trace,
                     "Write trace.json into the run folder: what each rank did when");
   add_rank_arguments(*command, arguments->ranks);
   command
       ->add_option("--max-restarts", arguments->restarts.most,
-                   "When a rank is lost, go on from the newest checkpoint, at most so many times")
+                   "When a rank is lost, restart from the newest checkpoint, at most this many times")
       ->check(whole_number(0));
   command->add_flag("--elastic", arguments->restarts.elastic,
-                    "When ranks are lost, go on with those that are left, with a smaller mesh.dp");
+                    "When ranks are lost, restart with the remaining ones and a smaller mesh.dp");
+  command
+      ->add_option(
+          "--interrupted-status", arguments->interrupted_status,
+          "Exit status of a run that a signal stopped before its end, so that a scheduler starts it again")
+      ->check(whole_number(0, 255))
+      ->capture_default_str();
   command->callback([arguments] {
     install_stop_handler();
     arguments->options.stop_requested = stop_requested;
     const std::unique_ptr<PausePoint> pause = PausePoint::from_environment();
     const Config config = load(arguments->config, arguments->ranks);
     RunOptions& options = arguments->options;
+    SharedFlag interrupted;  // set by the ranks
     const auto train = [&](const Config& of_rank, World& world) {
       RunOptions own = options;
       if (pause) {
@@ -50,7 +60,7 @@ void add_train(CLI::App& app) {
           pause->reach(phase, step, rank);
         };
       }
-      run_training(of_rank, own, world);
+      if (run_training(of_rank, own, world) == RunOutcome::kInterrupted) interrupted.set();
     };
     try {
       if (arguments->restarts.asked()) {
@@ -65,6 +75,9 @@ void add_train(CLI::App& app) {
       }
     } catch (const RunError& error) {
       throw RunError(with_advice(error.what(), config));
+    }
+    if (interrupted.is_set() && arguments->interrupted_status != 0) {
+      throw CLI::RuntimeError(arguments->interrupted_status);
     }
   });
 }

@@ -1,6 +1,7 @@
 #include "train/verify.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -9,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/number_text.h"
+#include "base/terminal.h"
+#include "base/text_table.h"
 #include "cli/commands.h"
 #include "launch/launch.h"
 #include "train/mesh.h"
@@ -55,27 +58,35 @@ std::string difference_text(double difference) {
   return difference == 0.0 ? "0" : fmt::format("{:.2e}", difference);
 }
 
-std::string verdict(const MeshResult& result, const Arguments& arguments) {
+std::string verdict(const MeshResult& result) {
   if (result.first) return "DIFFERS";
-  if (result.same_bits) return "equal";
-  return fmt::format("within {}", arguments.tolerance);
+  return result.same_bits ? "equal" : "within";
 }
 
 void print(const std::vector<MeshResult>& results, const Arguments& arguments) {
-  std::size_t width = 32;
-  for (const MeshResult& result : results) width = std::max(width, result.name.size());
-  fmt::print("{:<{}} {:>12} {:>12} {:>10} {:>10} {:>10}\n", "mesh", width, "last loss", "last norm",
-             "loss diff", "norm diff", "state diff");
+  TextTable table("mesh", {{"last loss"},
+                           {"last norm"},
+                           {"loss diff"},
+                           {"norm diff"},
+                           {"state diff"},
+                           {"", TextTable::Align::kLeft}});
+  bool within = false;
   for (const MeshResult& result : results) {
-    fmt::print("{:<{}} {:>12.8f} {:>12.8f}", result.name, width, result.last_loss, result.last_norm);
+    std::vector<std::string> cells = {fmt::format("{:.8f}", result.last_loss),
+                                      fmt::format("{:.8f}", result.last_norm)};
     if (&result == &results.front()) {
-      fmt::print("  reference\n");
-      continue;
+      cells.insert(cells.end(), {"reference", "", "", ""});
+    } else {
+      cells.insert(cells.end(),
+                   {difference_text(result.loss_difference), difference_text(result.norm_difference),
+                    difference_text(result.state_difference), verdict(result)});
+      within = within || cells.back() == "within";
     }
-    fmt::print(" {:>10} {:>10} {:>10}  {}\n", difference_text(result.loss_difference),
-               difference_text(result.norm_difference), difference_text(result.state_difference),
-               verdict(result, arguments));
+    table.add(result.name, std::move(cells));
   }
+  const std::size_t width = std::max(TextTable::kWidth, terminal_columns(STDOUT_FILENO));
+  fmt::print("{}{}", table.text(width),
+             within ? fmt::format("within: loss and norm differ by {} at most\n", arguments.tolerance) : "");
   std::fflush(stdout);
 }
 
@@ -151,21 +162,24 @@ void add_verify(CLI::App& app) {
   command
       ->add_option(
           "--mesh", arguments->meshes,
-          "Keys of [mesh] for one of them, \"dp=2 zero=3\", or whole keys; the first mesh is the reference")
+          "A mesh to compare: keys of [mesh], as \"dp=2 zero=3\", or section.key=value. Give it two times or "
+          "more; the first is the reference")
+      ->option_text("KEYS")
       ->allow_extra_args(false);
-  command->add_option("--steps", arguments->steps, "Steps on each")
+  command->add_option("--steps", arguments->steps, "Steps to train on each mesh")
       ->check(whole_number(1, 1'000'000))
       ->capture_default_str();
   command
       ->add_option(
           "--tolerance", arguments->tolerance,
-          "Relative difference of losses and gradient norms that passes; 0: every bit counts, of states too")
+          "Accept losses and gradient norms that differ by this much, relatively; 0: every bit must be "
+          "equal, of weights and optimizer state too")
       ->capture_default_str();
   command->add_option(
       "--state-tolerance", arguments->state_tolerance,
-      "Difference of elements of masters and optimizer state that passes, relative to the largest of "
-      "their tensor. Without it they are only reported where --tolerance is above 0: Adam turns the "
-      "rounding of a gradient near zero into a step of its own");
+      "Accept elements of masters and optimizer state that differ by this much, relative to the "
+      "largest of their tensor. By default, with a --tolerance above 0, such differences are only "
+      "printed: Adam turns the rounding of a gradient near zero into a step of its own");
   command->callback([arguments] { run(*arguments); });
 }
 

@@ -45,6 +45,9 @@ std::int64_t check_input(const std::string& path) {
   if (std::filesystem::is_directory(status)) {
     throw_user_error("the input \"{0}\" is a folder. Name the files in it, e.g. {0}/*.txt.", path);
   }
+  if (std::filesystem::is_character_file(status) || std::filesystem::is_block_file(status)) {
+    throw_user_error("the input \"{}\" is a device, which may have no end. Name a file or a pipe.", path);
+  }
   if (!std::filesystem::is_regular_file(status)) return 0;
   const MappedFile file = MappedFile::open(path, "the input");
   for (const Signature& signature : kNotText) {

@@ -64,6 +64,7 @@ void IndexedDatasetWriter::commit() {
   }
   idx_.write(std::as_bytes(std::span(document_starts_)));
   idx_.finish();
+  const HeldSignals waiting;  // both or neither
   std::error_code ignored;
   std::filesystem::remove(prefix_ + ".idx", ignored);
   bin_.commit();

@@ -20,12 +20,17 @@ constexpr std::size_t kBufferBytes = 1U << 20U;
 
 OutputFile::OutputFile(std::string path) : path_(std::move(path)), partial_(fmt::format("{}.partial", path_)) {
   std::error_code error;
+  if (path_.empty() || path_.ends_with('/') || std::filesystem::is_directory(path_, error)) {
+    throw_user_error("the output \"{}\" names a folder. Name a file in it.", path_);
+  }
+  error.clear();
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) {
     throw_user_error("the folder of the output \"{}\" cannot be created: {}. Choose another place.", path_,
                      error.message());
   }
+  const HeldSignals waiting;
   fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0) {
     throw_user_error(
@@ -41,6 +46,7 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)), partial_(fmt:
     throw_user_error(
         "the output \"{}\" is being written by another process. Wait for it, or choose another name.", path_);
   }
+  temporary_.emplace(partial_);
   if (::ftruncate(fd_, 0) != 0) {
     const int reason = errno;
     ::close(fd_);
@@ -51,7 +57,7 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)), partial_(fmt:
 
 OutputFile::~OutputFile() {
   if (fd_ < 0) return;
-  ::unlink(partial_.c_str());
+  temporary_.reset();  // before the lock ends
   ::close(fd_);
 }
 
@@ -93,6 +99,7 @@ void OutputFile::finish() {
 void OutputFile::commit() {
   check(buffer_.empty(), "an output file is finished before it is committed");
   if (::rename(partial_.c_str(), path_.c_str()) != 0) fail("renaming");
+  temporary_->keep();
   ::close(fd_);
   fd_ = -1;
   // The new name itself survives a power cut once the folder is on disk.

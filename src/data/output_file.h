@@ -1,10 +1,15 @@
-// A file that appears whole or not at all: written as PATH.partial, renamed when committed.
+// A file that appears whole or not at all: written as PATH.partial, renamed when committed. An error, an
+// exception and the signals of base/temporary_file.h leave no PATH.partial; one that kill -9 left is written
+// over.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+
+#include "base/temporary_file.h"
 
 namespace meshtrain {
 
@@ -39,6 +44,7 @@ class OutputFile {
   std::string buffer_;
   std::int64_t size_ = 0;
   int fd_ = -1;
+  std::optional<TemporaryFile> temporary_;  // PATH.partial, while it is ours
 };
 
 }  // namespace meshtrain

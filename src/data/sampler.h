@@ -49,6 +49,7 @@ class BatchSampler {
   // Throws UserError when there is not one whole sample. The source must outlive it.
   BatchSampler(const TokenSource& source, const BatchOptions& options);
 
+  std::int64_t seq_len() const { return options_.seq_len; }
   // Samples of one epoch: (size - 1) / seq_len, rounded down.
   std::int64_t samples_per_epoch() const { return samples_; }
   // The sample of the data that sample `i` of the run is.

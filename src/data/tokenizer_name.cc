@@ -4,6 +4,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/home_path.h"
+
 namespace meshtrain {
 namespace {
 
@@ -26,6 +28,13 @@ std::optional<TokenizerName> parse_tokenizer_name(const std::string& name) {
     return TokenizerName{TokenizerKind::kHuggingFace, name};
   }
   return std::nullopt;
+}
+
+std::string expand_home_of_tokenizer(const std::string& name) {
+  for (const std::string_view kind : {kSentencePiece, kHuggingFace}) {
+    if (name.starts_with(kind)) return std::string(kind) + expand_home(name.substr(kind.size()));
+  }
+  return expand_home(name);
 }
 
 std::string to_string(const TokenizerName& name) {

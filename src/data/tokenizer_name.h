@@ -26,4 +26,7 @@ std::optional<TokenizerName> parse_tokenizer_name(const std::string& name);
 // A name that is read back as the same.
 std::string to_string(const TokenizerName& name);
 
+// The name with "~" at the start of its path expanded (base/home_path.h).
+std::string expand_home_of_tokenizer(const std::string& name);
+
 }  // namespace meshtrain

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include <string>
 #include <tuple>
 #include <vector>
@@ -38,6 +40,19 @@ TEST(TokenizerName, OthersAreUnknown) {
   for (const char* text : {"", "byte", "tokenizer.model", "sentencepiece", "/"}) {
     EXPECT_FALSE(parse_tokenizer_name(text)) << text;
   }
+}
+
+TEST(TokenizerName, HomeFoldersAreThoseOfThePath) {
+  const char* const before = std::getenv("HOME");
+  const std::string home = before == nullptr ? "" : before;
+  setenv("HOME", "/h", 1);
+  EXPECT_EQ(expand_home_of_tokenizer("sentencepiece:~/m.model"), "sentencepiece:/h/m.model");
+  EXPECT_EQ(expand_home_of_tokenizer("hf:~/m"), "hf:/h/m");
+  EXPECT_EQ(expand_home_of_tokenizer("~/tokenizer.json"), "/h/tokenizer.json");
+  for (const char* name : {"bytes", "none", "hf:a/~/b", "sentencepiece:./~/m"}) {
+    EXPECT_EQ(expand_home_of_tokenizer(name), name);
+  }
+  before == nullptr ? unsetenv("HOME") : setenv("HOME", home.c_str(), 1);
 }
 
 }  // namespace

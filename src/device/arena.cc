@@ -15,17 +15,22 @@ Arena Arena::measuring(std::string name) {
 }
 
 Arena::Arena(Device& device, MemoryCategory category, std::string name, std::int64_t capacity)
-    : name_(std::move(name)), buffer_(device.allocate(capacity, category)) {}
+    : name_(std::move(name)),
+      buffer_(device.allocate(capacity, category)),
+      begin_(buffer_.data()),
+      capacity_(capacity) {}
+
+Arena::Arena(std::string name, std::byte* begin, std::int64_t capacity)
+    : name_(std::move(name)), begin_(begin), capacity_(capacity) {}
 
 Tensor Arena::allocate(DType dtype, const Shape& shape) {
   constexpr std::int64_t kAlign = Device::kAlignment;
   const std::int64_t bytes = (shape.numel() * size_of(dtype) + kAlign - 1) / kAlign * kAlign;
-  const bool measuring = buffer_.data() == nullptr;
-  if (!measuring && used_ + bytes > capacity()) {
+  if (!measuring_ && used_ + bytes > capacity()) {
     throw std::logic_error(fmt::format("internal error: arena '{}' planned for {} bytes was asked for {}",
                                        name_, capacity(), used_ + bytes));
   }
-  const auto base = measuring ? kMeasuringBase : reinterpret_cast<std::uintptr_t>(buffer_.data());
+  const auto base = measuring_ ? kMeasuringBase : reinterpret_cast<std::uintptr_t>(begin_);
   void* data = reinterpret_cast<void*>(base + static_cast<std::uintptr_t>(used_));
   used_ += bytes;
   peak_ = std::max(peak_, used_);

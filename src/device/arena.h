@@ -5,6 +5,7 @@
 // capacities of the real arenas, so a step can neither run out nor hold a byte more.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -20,6 +21,8 @@ class Arena {
   static Arena measuring(std::string name);
   // Holds `capacity` bytes, allocated now.
   Arena(Device& device, MemoryCategory category, std::string name, std::int64_t capacity);
+  // Holds `capacity` bytes of memory that outlives it, from `begin` on, a multiple of Device::kAlignment.
+  Arena(std::string name, std::byte* begin, std::int64_t capacity);
 
   // Uninitialised, aligned to Device::kAlignment, valid until the stack is released below it.
   // Throws std::logic_error past the capacity: the plan and the step disagree.
@@ -31,13 +34,16 @@ class Arena {
 
   std::int64_t used() const { return used_; }
   std::int64_t peak() const { return peak_; }
-  std::int64_t capacity() const { return buffer_.bytes(); }
+  std::int64_t capacity() const { return capacity_; }
 
  private:
-  explicit Arena(std::string name) : name_(std::move(name)) {}
+  explicit Arena(std::string name) : name_(std::move(name)), measuring_(true) {}
 
   std::string name_;
   Buffer buffer_;
+  std::byte* begin_ = nullptr;
+  std::int64_t capacity_ = 0;
+  bool measuring_ = false;
   std::int64_t used_ = 0;
   std::int64_t peak_ = 0;
 };

@@ -24,6 +24,13 @@ struct OpCost {
   friend bool operator==(const OpCost&, const OpCost&) = default;
 };
 
+// How products of bf16 numbers are computed on `cpu`. Either way they are exact and summed in fp32; the order
+// of the sums differs.
+enum class Bf16Products : std::uint8_t {
+  kFastest,  // as is fastest on this processor (ops/processor.h)
+  kFp32,     // as products of fp32 numbers
+};
+
 // Not thread-safe: one rank queues.
 class Stream {
  public:
@@ -38,6 +45,9 @@ class Stream {
   // Of `cpu` only.
   ThreadPool& pool() const { return *pool_; }
 
+  Bf16Products bf16_products() const { return bf16_products_; }
+  void set_bf16_products(Bf16Products products) { bf16_products_ = products; }
+
   void charge(OpCost cost) { total_ = total_ + cost; }
   // Since the stream was made.
   OpCost total() const { return total_; }
@@ -50,6 +60,7 @@ class Stream {
   Device* device_;
   int threads_;
   std::unique_ptr<ThreadPool> pool_;
+  Bf16Products bf16_products_ = Bf16Products::kFastest;
   OpCost total_;
   TraceTrack* trace_ = nullptr;
 };

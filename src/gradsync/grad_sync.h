@@ -23,6 +23,7 @@
 
 #include "comm/comm_queue.h"
 #include "comm/communicator.h"
+#include "device/arena.h"
 #include "params/param_store.h"
 #include "params/unit_hooks.h"
 
@@ -56,11 +57,17 @@ class GradSync : public UnitHooks {
   // acquired next. Of a copy: receives them. Called for all units in order.
   virtual void publish_weights(int unit, Traffic traffic) = 0;
 
-  // Before the model is evaluated: calls of acquire follow `acquires`.
+  // Before each micro-batch that a piece evaluates: calls of acquire follow `acquires`. Nothing is gathered for
+  // the next one, so that the pool is as full however many there are.
   virtual void begin_evaluation(std::span<const int> /*acquires*/) {}
 
   // Bytes that the pool of whole units held at most, of its capacity. 0 where there is none.
   virtual std::int64_t transient_peak() const { return 0; }
+  // The same since the last call of this.
+  virtual std::int64_t take_transient_peak() { return 0; }
+  // What the pool holds: after equal states of one strategy it does the same in equal calls, if units are as
+  // far from their first and their last gradients of the step, and the next acquires are the same.
+  virtual std::vector<std::int64_t> transient_state() const { return {}; }
   virtual std::int64_t transient_capacity() const { return 0; }
 };
 
@@ -86,6 +93,7 @@ struct GradSyncParts {
   Communicator& ranks;
   CommQueue& queue;
   const gradsync::CopySum& copies;
+  Arena& idle;  // empty memory that nobody uses from the last backward pass to the end of finish_gradients()
   TiedLink tied;
 };
 

@@ -25,24 +25,24 @@ std::vector<std::int64_t> trained_unit_elements(const ParamStore& store) {
   return elements;
 }
 
+Buffer leaf_memory(Device& device, const std::vector<std::int64_t>& unit_elements, const Communicator& ranks) {
+  if (power_of_two(ranks.size())) return {};
+  const std::int64_t largest = *std::max_element(unit_elements.begin(), unit_elements.end());
+  return device.allocate(largest * size_of(DType::kF32), MemoryCategory::kCommunication);
+}
+
 LeafTree::LeafTree(Device& device, std::vector<std::int64_t> unit_elements, Communicator& ranks,
-                   std::int64_t micro_steps, std::function<Tensor(int unit)> top)
+                   std::int64_t micro_steps, const Buffer& leaves, std::function<Tensor(int unit)> top)
     : unit_elements_(std::move(unit_elements)),
       unit_begin_{0},
       ranks_(ranks),
       nodes_(power_of_two(ranks.size()) ? micro_steps : micro_steps * ranks.size()),
       top_(static_cast<int>(std::bit_width(static_cast<std::uint64_t>(nodes_))) - 1),
-      top_of_(std::move(top)) {
-  std::int64_t largest = 0;
-  for (const std::int64_t elements : unit_elements_) {
-    unit_begin_.push_back(unit_begin_.back() + elements);
-    largest = std::max(largest, elements);
-  }
+      top_of_(std::move(top)),
+      leaves_(leaves) {
+  for (const std::int64_t elements : unit_elements_) unit_begin_.push_back(unit_begin_.back() + elements);
   const std::int64_t part = unit_begin_.back() / ranks.size() * size_of(DType::kF32);
   levels_ = device.allocate(part * (top_of_ ? top_ : top_ + 1), MemoryCategory::kCommunication);
-  if (!power_of_two(ranks.size())) {
-    leaves_ = device.allocate(largest * size_of(DType::kF32), MemoryCategory::kCommunication);
-  }
 }
 
 Tensor LeafTree::level(int unit, int index) const {

@@ -17,12 +17,17 @@
 
 namespace meshtrain::gradsync {
 
+// For leaves that come one by one: memory of the largest unit. `unit_elements`: fp32, by unit. Empty where K is
+// a power of two.
+Buffer leaf_memory(Device& device, const std::vector<std::int64_t>& unit_elements, const Communicator& ranks);
+
 class LeafTree {
  public:
-  // Units of so many fp32 elements, multiples of the ranks. `top`: where the highest level of a unit lies
+  // `unit_elements`: fp32, by unit, multiples of the ranks. `leaves`: leaf_memory() for them, which outlives
+  // the tree; trees that are added to in turn may share it. `top`: where the highest level of a unit lies
   // [elements / K], which is then where results are; without it the tree has memory for that too.
   LeafTree(Device& device, std::vector<std::int64_t> unit_elements, Communicator& ranks,
-           std::int64_t micro_steps, std::function<Tensor(int unit)> top = nullptr);
+           std::int64_t micro_steps, const Buffer& leaves, std::function<Tensor(int unit)> top = nullptr);
 
   // Adds micro-step `step`'s gradients of all of a unit, on every rank; steps come in order.
   void add(Stream& stream, int unit, const Tensor& gradients, std::int64_t step);
@@ -39,8 +44,8 @@ class LeafTree {
   std::int64_t nodes_;  // of the lowest level, in a step
   int top_;
   std::function<Tensor(int unit)> top_of_;
+  const Buffer& leaves_;
   Buffer levels_;
-  Buffer leaves_;  // of one unit, where they come one by one
 };
 
 // Of the units that the store trains.

@@ -46,8 +46,9 @@ std::vector<std::string> check_rank(World& world, std::int64_t steps, bool owned
   declare(store);
   const Sharding sharding = {.parts = ranks, .part = world.rank(), .gradients = true, .weights = true};
   store.allocate(*device, {.sharding = owned_top ? sharding : Sharding{}});
+  const Buffer leaves = leaf_memory(*device, trained_unit_elements(store), *group);
   LeafTree tree(
-      *device, trained_unit_elements(store), *group, steps,
+      *device, trained_unit_elements(store), *group, steps, leaves,
       owned_top ? [&](int unit) { return store.owned_gradients(unit); } : std::function<Tensor(int)>());
   for (int round = 0; round < 2; ++round) {  // as good as new after a step
     for (std::int64_t step = 0; step < steps; ++step) {

@@ -10,13 +10,14 @@ namespace meshtrain::gradsync {
 
 ShardedGradients::ShardedGradients(const GradSyncParts& parts, const GradSyncOptions& options,
                                    TransientPool& pool)
-    : tied(parts, options),
+    : leaf_memory_(leaves_of(parts, options)),
+      tied(parts, options, leaf_memory_),
       parts_(parts),
       pool_(pool),
       micro_steps_(options.micro_steps),
       steps_(parts.store.units().size(), 0) {
   if (options.reduction == Reduction::kTree) {
-    tree_.emplace(parts.device, trained_unit_elements(parts.store), parts.ranks, micro_steps_,
+    tree_.emplace(parts.device, trained_unit_elements(parts.store), parts.ranks, micro_steps_, leaf_memory_,
                   [store = &parts.store](int unit) { return store->owned_gradients(unit); });
   }
 }
@@ -63,7 +64,19 @@ void ShardedGradients::submit(int unit, const Tensor& whole, std::int64_t step) 
   const CommQueue::Ticket ticket = parts_.queue.submit(
       [this, unit, whole, part, step](Stream& stream) { reduce(stream, unit, whole, part, step); },
       "reduce gradients");
-  reducing_ = {.ticket = ticket, .whole = whole, .part = part};
+  reducing_ = {.ticket = ticket, .unit = unit, .whole = whole, .part = part};
+}
+
+void ShardedGradients::append_state(std::vector<std::int64_t>& state) const {
+  const auto place_of = [&](const Tensor& block) {
+    return block.defined() ? pool_.offset_of(block) : std::int64_t{-1};
+  };
+  if (reducing_) {
+    state.insert(state.end(), {reducing_->unit, place_of(reducing_->whole), place_of(reducing_->part)});
+  } else {
+    state.push_back(-1);
+  }
+  state.push_back(place_of(late_));
 }
 
 // A job.
@@ -97,6 +110,7 @@ void ShardedGradients::finish() {
         "add tied gradients");
   }
   parts_.queue.wait_all();
+  tied.finished();
 }
 
 }  // namespace meshtrain::gradsync

@@ -24,13 +24,20 @@ class ShardedGradients {
   // Reduces the unit in the background.
   void end(int unit);
   void finish();
+  // Appends where its blocks of the pool lie, and whose they are.
+  void append_state(std::vector<std::int64_t>& state) const;
 
+ private:
+  Buffer leaf_memory_;
+
+ public:
   TiedGradients tied;
 
  private:
   // Whole gradients that a job reads; one at a time, so that with those being written there are two.
   struct Reducing {
     CommQueue::Ticket ticket;
+    int unit;
     Tensor whole;
     Tensor part;
   };

@@ -16,18 +16,19 @@ std::int64_t unit_elements(const ParamStore& store, int unit) {
 
 }  // namespace
 
-TiedGradients::TiedGradients(const GradSyncParts& parts, const GradSyncOptions& options)
-    : parts_(parts), micro_steps_(options.micro_steps) {
-  const bool tree = options.reduction == Reduction::kTree;
-  if (head_here() && tree) {
+Buffer leaves_of(const GradSyncParts& parts, const GradSyncOptions& options) {
+  if (options.reduction != Reduction::kTree) return {};
+  std::vector<std::int64_t> elements = trained_unit_elements(parts.store);
+  for (const TiedUse& use : parts.store.tied_uses()) elements.push_back(unit_elements(parts.store, use.owner));
+  return leaf_memory(parts.device, elements, parts.ranks);
+}
+
+TiedGradients::TiedGradients(const GradSyncParts& parts, const GradSyncOptions& options, const Buffer& leaves)
+    : parts_(parts), micro_steps_(options.micro_steps), reduction_(options.reduction) {
+  if (head_here() && reduction_ == Reduction::kTree) {
     tree_.emplace(parts.device, std::vector{unit_elements(parts.store, parts.store.tied_uses().front().owner)},
-                  parts.ranks, micro_steps_);
+                  parts.ranks, micro_steps_, leaves);
   }
-  if (!parts.tied.is_owner()) return;
-  const std::int64_t elements = unit_elements(parts.store, parts.tied.owner_unit);
-  received_ = parts.device.allocate(
-      (tree ? elements / parts.ranks.size() : elements) * size_of(parts.store.gradient_dtype()),
-      MemoryCategory::kCommunication);
 }
 
 bool TiedGradients::begin() {
@@ -50,9 +51,8 @@ void TiedGradients::receive(const Tensor& to) const {
 
 void TiedGradients::add(Stream& stream, int unit, const Tensor& flat) const {
   if (arrives_late(unit)) {
-    const Tensor received = tensor_in(received_, 0, flat.dtype(), flat.shape());
-    receive(received);
-    ops::add(stream, flat, received, flat);
+    receive(received_);
+    ops::add(stream, flat, received_, flat);
   } else if (head_of(unit)) {
     ops::add(stream, flat, parts_.store.tied_gradients(0), flat);
   }
@@ -60,15 +60,20 @@ void TiedGradients::add(Stream& stream, int unit, const Tensor& flat) const {
 
 void TiedGradients::add_part(Stream& stream, int unit, const Tensor& part) const {
   if (arrives_late(unit)) {
-    const Tensor received = tensor_in(received_, 0, part.dtype(), part.shape());
-    receive(received);
-    ops::add(stream, part, received, part);
+    receive(received_);
+    ops::add(stream, part, received_, part);
   } else if (head_of(unit)) {
     ops::add(stream, part, tree_->finish(stream, 0), part);
   }
 }
 
 void TiedGradients::finish() {
+  if (parts_.tied.is_owner()) {
+    const std::int64_t elements = unit_elements(parts_.store, parts_.tied.owner_unit);
+    const bool part = reduction_ == Reduction::kTree;
+    received_ =
+        parts_.idle.allocate(parts_.store.gradient_dtype(), {part ? elements / parts_.ranks.size() : elements});
+  }
   if (!parts_.tied.is_copy()) return;
   parts_.queue.submit(
       [this](Stream& stream) {
@@ -76,6 +81,12 @@ void TiedGradients::finish() {
                                  Traffic::kPipeline);
       },
       "send tied gradients");
+}
+
+void TiedGradients::finished() {
+  if (!received_.defined()) return;
+  received_ = {};
+  parts_.idle.release(0);
 }
 
 void TiedWeights::pass_on(int unit, Traffic traffic) {

@@ -16,7 +16,8 @@ namespace meshtrain::gradsync {
 
 class TiedGradients {
  public:
-  TiedGradients(const GradSyncParts& parts, const GradSyncOptions& options);
+  // `leaves`: as for LeafTree.
+  TiedGradients(const GradSyncParts& parts, const GradSyncOptions& options, const Buffer& leaves);
 
   void begin_step() { steps_ = 0; }
   // Around the backward pass of a head here; begin() says whether it adds to what is there.
@@ -30,8 +31,10 @@ class TiedGradients {
   void add(Stream& stream, int unit, const Tensor& flat) const;
   // Tree, in a job: the same for this rank's part of the sum, after the last leaves.
   void add_part(Stream& stream, int unit, const Tensor& part) const;
-  // At the end of the step: the last stage sends what it has.
+  // At the end of the step: the last stage sends what it has, and the first has memory for it until finished().
   void finish();
+  // All jobs are done.
+  void finished();
 
  private:
   bool head_here() const { return !parts_.store.tied_uses().empty(); }
@@ -40,11 +43,15 @@ class TiedGradients {
 
   GradSyncParts parts_;
   std::int64_t micro_steps_;
+  Reduction reduction_;
   std::int64_t steps_ = 0;
   std::optional<LeafTree> tree_;  // where the head is
   CommQueue::Ticket reading_ = 0;
-  Buffer received_;  // on the first stage: whole gradients, or a part of their sum
+  Tensor received_;  // on the first stage, flat: whole gradients, or a part of their sum
 };
+
+// leaf_memory() for all trees of a rank: of the units that it trains, and of a head's table.
+Buffer leaves_of(const GradSyncParts& parts, const GradSyncOptions& options);
 
 // Weights of a unit that another stage has a copy of.
 class TiedWeights {

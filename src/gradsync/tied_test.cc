@@ -105,6 +105,7 @@ class Rank {
     declare();
     store_.allocate(*device_, {.sharding = sharding_of(c.zero, *dp_)});
     copies_.emplace(*device_, store_, std::vector<Communicator*>{});
+    idle_.emplace(*device_, MemoryCategory::kCommunication, "idle", 1 << 12);
     queue_.emplace(*device_, true);
     sync_ = make_grad_sync({.store = store_,
                             .device = *device_,
@@ -112,6 +113,7 @@ class Rank {
                             .ranks = *dp_,
                             .queue = *queue_,
                             .copies = *copies_,
+                            .idle = *idle_,
                             .tied = link()},
                            {.zero = c.zero,
                             .reduction = c.reduction,
@@ -267,6 +269,7 @@ class Rank {
   ParamStore store_;
   ParamRef head_;
   std::optional<CopySum> copies_;
+  std::optional<Arena> idle_;
   std::unique_ptr<GradSync> sync_;
   std::vector<std::string> failures_;
   std::optional<CommQueue> queue_;  // ends first: its jobs use the others

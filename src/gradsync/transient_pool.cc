@@ -1,6 +1,7 @@
 #include "gradsync/transient_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/round_up.h"
@@ -36,12 +37,20 @@ Tensor TransientPool::allocate(DType dtype, std::int64_t elements) {
   }
   used_[begin] = begin + bytes;
   peak_ = std::max(peak_, begin + bytes);
+  recent_peak_ = std::max(recent_peak_, begin + bytes);
   return Tensor(reinterpret_cast<void*>(base() + static_cast<std::uintptr_t>(begin)), dtype, {elements});
 }
 
 void TransientPool::release(const Tensor& tensor) {
-  const auto begin = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(tensor.raw()) - base());
-  check(used_.erase(begin) == 1, "a block that the pool did not give");
+  check(used_.erase(offset_of(tensor)) == 1, "a block that the pool did not give");
+}
+
+std::int64_t TransientPool::take_peak() {
+  return std::exchange(recent_peak_, used_.empty() ? 0 : used_.rbegin()->second);
+}
+
+std::int64_t TransientPool::offset_of(const Tensor& tensor) const {
+  return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(tensor.raw()) - base());
 }
 
 }  // namespace meshtrain::gradsync

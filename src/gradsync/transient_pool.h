@@ -21,6 +21,10 @@ class TransientPool {
   void release(const Tensor& tensor);
 
   std::int64_t peak() const { return peak_; }
+  // The same since the last call.
+  std::int64_t take_peak();
+  // Where a block lies.
+  std::int64_t offset_of(const Tensor& tensor) const;
   std::int64_t capacity() const { return buffer_.bytes(); }
 
  private:
@@ -30,6 +34,7 @@ class TransientPool {
   Buffer buffer_;
   std::map<std::int64_t, std::int64_t> used_;  // begin → end
   std::int64_t peak_ = 0;
+  std::int64_t recent_peak_ = 0;
 };
 
 }  // namespace meshtrain::gradsync

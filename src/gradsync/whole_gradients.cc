@@ -9,7 +9,8 @@ namespace meshtrain::gradsync {
 
 WholeGradients::WholeGradients(const GradSyncParts& parts, const GradSyncOptions& options,
                                WholeReduction reduction)
-    : tied(parts, options),
+    : leaf_memory_(leaves_of(parts, options)),
+      tied(parts, options, leaf_memory_),
       parts_(parts),
       reduction_(std::move(reduction)),
       micro_steps_(options.micro_steps),
@@ -17,7 +18,7 @@ WholeGradients::WholeGradients(const GradSyncParts& parts, const GradSyncOptions
       bucket_(parts.store, options.bucket_bytes),
       leaves_(parts.store.units().size(), 0) {
   if (options.reduction == Reduction::kTree) {
-    tree_.emplace(parts.device, trained_unit_elements(parts.store), parts.ranks, micro_steps_);
+    tree_.emplace(parts.device, trained_unit_elements(parts.store), parts.ranks, micro_steps_, leaf_memory_);
   }
 }
 
@@ -87,6 +88,7 @@ void WholeGradients::finish() {
         "reduce tied gradients");
   }
   parts_.queue.wait_all();
+  tied.finished();
 }
 
 }  // namespace meshtrain::gradsync

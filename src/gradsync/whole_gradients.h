@@ -31,6 +31,10 @@ class WholeGradients {
   void end(int unit);
   void finish();
 
+ private:
+  Buffer leaf_memory_;
+
+ public:
   TiedGradients tied;
 
  private:

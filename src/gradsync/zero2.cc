@@ -28,6 +28,12 @@ class Zero2 final : public GradSync {
   void publish_weights(int unit, Traffic traffic) override { weights_.publish(unit, traffic); }
 
   std::int64_t transient_peak() const override { return pool_.peak(); }
+  std::int64_t take_transient_peak() override { return pool_.take_peak(); }
+  std::vector<std::int64_t> transient_state() const override {
+    std::vector<std::int64_t> state;
+    gradients_.append_state(state);
+    return state;
+  }
   std::int64_t transient_capacity() const override { return pool_.capacity(); }
 
  private:

@@ -58,6 +58,17 @@ class Zero3 final : public GradSync {
   void publish_weights(int unit, Traffic traffic) override { copies_.pass_on(unit, traffic); }
 
   std::int64_t transient_peak() const override { return pool_.peak(); }
+  std::int64_t take_transient_peak() override { return pool_.take_peak(); }
+  std::vector<std::int64_t> transient_state() const override {
+    std::vector<std::int64_t> state;
+    gradients_.append_state(state);
+    for (std::size_t unit = 0; unit < gathered_.size(); ++unit) {
+      const Gathered& g = gathered_[unit];
+      if (!g.weights.defined()) continue;
+      state.insert(state.end(), {static_cast<std::int64_t>(unit), pool_.offset_of(g.weights), g.holds});
+    }
+    return state;
+  }
   std::int64_t transient_capacity() const override { return pool_.capacity(); }
 
  private:

@@ -1,6 +1,5 @@
 #include "launch/cores.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,18 +42,6 @@ int memory_node(const fs::path& core) {
   return 0;
 }
 
-void bind_to(std::span<const int> cores) {
-  const int highest = *std::max_element(cores.begin(), cores.end());
-  cpu_set_t* const mask = CPU_ALLOC(highest + 1);
-  check(mask != nullptr, "no memory for a set of cores");
-  const std::size_t bytes = CPU_ALLOC_SIZE(highest + 1);
-  CPU_ZERO_S(bytes, mask);
-  for (const int core : cores) CPU_SET_S(core, bytes, mask);
-  // Where it is forbidden the rank runs wherever it may: slower, and right.
-  sched_setaffinity(0, bytes, mask);
-  CPU_FREE(mask);
-}
-
 // What a rank tells the others about where it runs.
 constexpr std::int64_t kHostBytes = 256;
 constexpr std::int64_t kCoreBytes = 1024;
@@ -95,7 +82,7 @@ std::span<const int> share_of_cores(std::span<const int> cores, int share, int s
 
 int take_cores(std::span<const int> cores, int share, int shares) {
   const std::span<const int> mine = share_of_cores(cores, share, shares);
-  if (!mine.empty()) bind_to(mine);
+  if (!mine.empty()) bind_to_cores(mine);
   return threads_by_default(std::max(1, static_cast<int>(mine.size())));
 }
 

@@ -1,10 +1,13 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <system_error>
@@ -20,8 +23,9 @@ namespace {
 // The variables of one launcher.
 class Variables {
  public:
-  Variables(const GetVariable& variable, std::string launcher)
-      : variable_(variable), launcher_(std::move(launcher)) {}
+  // `names`: those that it sets, which say that it started this process.
+  Variables(const GetVariable& variable, std::string launcher, std::vector<std::string_view> names)
+      : variable_(variable), launcher_(std::move(launcher)), names_(std::move(names)) {}
 
   bool has(const char* name) const { return variable_(name) != nullptr; }
   std::string text(const char* name) const {
@@ -33,8 +37,8 @@ class Variables {
                       std::int64_t most = std::numeric_limits<int>::max()) const {
     const char* const value = variable_(name);
     if (value == nullptr) {
-      throw_user_error("{} started this process, as other variables say, but did not set {}. {}", launcher_,
-                       name, advice());
+      throw_user_error("{} says that {} started this process, but {} is not set. {}",
+                       fmt::join(set_names(), ", "), launcher_, name, advice());
     }
     const std::string_view text = value;
     std::int64_t result = 0;
@@ -61,13 +65,22 @@ class Variables {
   }
 
   std::string advice() const {
-    return fmt::format("Start it with {}, or unset what is left of another run.", launcher_);
+    return fmt::format("Start it with {}, or unset what another run left behind: {}.", launcher_,
+                       fmt::join(set_names(), ", "));
   }
   const std::string& launcher() const { return launcher_; }
 
  private:
+  std::vector<std::string_view> set_names() const {
+    std::vector<std::string_view> set;
+    std::copy_if(names_.begin(), names_.end(), std::back_inserter(set),
+                 [this](std::string_view name) { return has(std::string(name).c_str()); });
+    return set;
+  }
+
   const GetVariable& variable_;
   std::string launcher_;
+  std::vector<std::string_view> names_;
 };
 
 struct Names {
@@ -162,12 +175,32 @@ WorkerEnvironment slurm(const Variables& variables) {
   return result;
 }
 
+// RANK and WORLD_SIZE alone, as in the pods of a PyTorchJob: processes of several hosts that expect to be
+// connected through MASTER_ADDR. Each would train everything by itself.
+void refuse_ranks_that_cannot_meet(const Variables& variables) {
+  if (!variables.has("RANK") || !variables.has("WORLD_SIZE")) return;
+  if (variables.number("WORLD_SIZE", 1) == 1) return;
+  throw_user_error(
+      "RANK={} and WORLD_SIZE={} say that this process is one of several ranks, but nothing here connects "
+      "them: "
+      "ranks of several hosts are connected by MPI. Start them with mpirun or srun (on Kubernetes as an "
+      "MPIJob), or on "
+      "one host with --ranks or torchrun. To train in this process alone, unset RANK and WORLD_SIZE.",
+      variables.text("RANK"), variables.text("WORLD_SIZE"));
+}
+
 }  // namespace
 
 std::optional<WorkerEnvironment> worker_environment(const GetVariable& variable) {
-  const Variables of_torchrun(variable, "torchrun");
-  const Variables of_mpirun(variable, "mpirun");
-  const Variables of_srun(variable, "srun");
+  const Variables of_torchrun(variable, "torchrun",
+                              {"TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                               "MASTER_ADDR", "MASTER_PORT"});
+  const Variables of_mpirun(
+      variable, "mpirun",
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+       "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
+  const Variables of_srun(variable, "srun",
+                          {"SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"});
   // Innermost first. RANK and its like are names that other launchers' scripts set for PyTorch's sake; only
   // torchrun gives a run id.
   if (of_torchrun.has("TORCHELASTIC_RUN_ID")) return torchrun(of_torchrun);
@@ -182,6 +215,7 @@ std::optional<WorkerEnvironment> worker_environment(const GetVariable& variable)
     return torchrun(of_torchrun);
   }
   if (step) return slurm(of_srun);
+  refuse_ranks_that_cannot_meet(of_torchrun);
   return std::nullopt;
 }
 

@@ -91,12 +91,18 @@ TEST(WorkerEnvironment, NobodyStartedThisProcess) {
   EXPECT_FALSE(environment_of({}));
   EXPECT_FALSE(environment_of(kSbatch));
   EXPECT_FALSE(environment_of({{"RANK", "3"}}));
-  EXPECT_FALSE(environment_of({{"RANK", "3"}, {"WORLD_SIZE", "8"}}));
   EXPECT_FALSE(environment_of({{"MASTER_PORT", "3"}, {"LOCAL_RANK", "8"}}));
   // The steps that Slurm makes for a batch script and for an interactive shell.
   for (const char* step : {"4294967294", "4294967290"}) {
     EXPECT_FALSE(environment_of(kSbatch + Set{{"SLURM_STEP_ID", step}, {"SLURM_STEP_NUM_TASKS", "8"}}));
   }
+}
+
+// One process that expects nobody.
+TEST(WorkerEnvironment, AWorldOfOneIsNoLaunchersWork) {
+  EXPECT_FALSE(
+      environment_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "m"}, {"MASTER_PORT", "1"}}));
+  EXPECT_FALSE(environment_of({{"WORLD_SIZE", "8"}, {"MASTER_ADDR", "m"}, {"MASTER_PORT", "1"}}));
 }
 
 TEST(WorkerEnvironment, WhatALauncherDoesNotSayIsUnknown) {
@@ -149,9 +155,20 @@ TEST(WorkerEnvironment, MistakesNameTheVariableAndItsValue) {
       {kTorchrun + Set{{"WORLD_SIZE", "0"}}, {"WORLD_SIZE=\"0\"", "from 1"}},
       {kTorchrun + Set{{"WORLD_SIZE", "99999999999"}}, {"WORLD_SIZE=\"99999999999\""}},
       {kTorchrun + Set{{"MASTER_PORT", "http"}}, {"MASTER_PORT=\"http\""}},
-      {without(kTorchrun, "WORLD_SIZE"), {"did not set WORLD_SIZE"}},
-      {without(kTorchrun, "LOCAL_WORLD_SIZE"), {"did not set LOCAL_WORLD_SIZE"}},
-      {without(kOpenMpi, "OMPI_COMM_WORLD_SIZE"), {"did not set OMPI_COMM_WORLD_SIZE", "mpirun"}},
+      {without(kTorchrun, "WORLD_SIZE"),
+       {"WORLD_SIZE is not set", "unset what another run left behind: TORCHELASTIC_RUN_ID, RANK"}},
+      {without(kTorchrun, "LOCAL_WORLD_SIZE"), {"LOCAL_WORLD_SIZE is not set"}},
+      {without(kOpenMpi, "OMPI_COMM_WORLD_SIZE"), {"OMPI_COMM_WORLD_SIZE is not set", "mpirun"}},
+      {{{"OMPI_COMM_WORLD_SIZE", "2"}},
+       {"left behind: OMPI_COMM_WORLD_SIZE.", "OMPI_COMM_WORLD_RANK is not set"}},
+      {{{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_RANK", "0"}},
+       {"left behind: OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_LOCAL_RANK."}},
+      // Pods of a PyTorchJob.
+      {{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "m"}, {"MASTER_PORT", "23456"}},
+       {"RANK=1 and WORLD_SIZE=2", "one of several ranks", "mpirun", "unset RANK and WORLD_SIZE"}},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "3"}}, {"RANK=0 and WORLD_SIZE=3"}},
+      {without(kTorchrun, "TORCHELASTIC_RUN_ID") + Set{{"WORLD_SIZE", "two"}}, {"WORLD_SIZE=\"two\""}},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "two"}}, {"WORLD_SIZE=\"two\""}},
       {kOpenMpi + Set{{"OMPI_COMM_WORLD_RANK", "5 "}}, {"OMPI_COMM_WORLD_RANK=\"5 \""}},
       {kHydra + Set{{"PMI_SIZE", "4"}}, {"PMI_RANK=5", "PMI_SIZE=4"}},
       {kSrun + Set{{"SLURM_STEP_NUM_TASKS", "5"}}, {"SLURM_PROCID=5", "SLURM_STEP_NUM_TASKS=5", "srun"}},

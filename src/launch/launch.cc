@@ -22,9 +22,8 @@ void check_engine(const std::string& engine) {
   for (const std::string& known : kEngines) {
     if (engine == known) return;
   }
-  throw_user_error(
-      "mesh.engine = \"{}\": there is no such engine; the nearest is \"{}\". Engines: auto, shm, mpi.", engine,
-      nearest(engine, kEngines));
+  throw_user_error("mesh.engine = \"{}\": there is no such engine{}. Engines: auto, shm, mpi.", engine,
+                   nearest_hint(engine, kEngines));
 }
 
 bool on_one_host(const WorkerEnvironment& environment) {

@@ -10,6 +10,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/terminal.h"
+#include "base/text_wrap.h"
 
 namespace meshtrain {
 namespace {
@@ -31,8 +34,7 @@ void write_all(int descriptor, std::string_view bytes) {
 
 }  // namespace
 
-LineWriter::LineWriter(std::string prefix, int out)
-    : prefix_((isatty(out) != 0 ? "\r\x1b[K" : "") + std::move(prefix)), out_(out) {}
+LineWriter::LineWriter(std::string prefix, int out) : prefix_(std::move(prefix)), out_(out) {}
 
 void LineWriter::add(std::string_view bytes) {
   for (std::size_t end = 0; (end = bytes.find('\n')) != std::string_view::npos; bytes.remove_prefix(end + 1)) {
@@ -51,9 +53,15 @@ void LineWriter::finish() {
 }
 
 void LineWriter::write_line(std::string_view line) {
+  const std::size_t columns = terminal_columns(out_);
   std::string text = prefix_;
-  text.append(line).append("\n");
-  write_all(out_, text);
+  text.append(line);
+  if (columns > 0) {
+    // The rank wrote a message as one line, for it has no terminal.
+    if (line.starts_with(kMessagePrefix)) text = wrap(text, columns);
+    text.insert(0, "\r\x1b[K");
+  }
+  write_all(out_, text.append("\n"));
 }
 
 RankOutput::RankOutput(std::string prefix, int out) : lines_(std::move(prefix), out) {

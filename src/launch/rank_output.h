@@ -9,7 +9,8 @@ namespace meshtrain {
 // Splits bytes into lines and writes each with its prefix at once, so that lines of several ranks never mix.
 class LineWriter {
  public:
-  // `out`: a descriptor, not owned. On a terminal, a line that somebody else rewrites there is cleared first.
+  // `out`: a descriptor, not owned. On a terminal, a line that somebody else rewrites there is cleared first,
+  // and messages (base/log.h) are wrapped.
   LineWriter(std::string prefix, int out);
 
   void add(std::string_view bytes);

@@ -78,20 +78,20 @@ NextAttempt next_attempt(const RanksEnd& end, const Attempt& attempt, const Rest
   const std::string lost = lost_ranks(end.lost);
   Attempt same = attempt;
   ++same.restarts;
-  if (!policy.elastic) return {same, fmt::format("{}going on with {} as before", lost, mesh_of(same))};
+  if (!policy.elastic) return {same, fmt::format("{}continuing with {} as before", lost, mesh_of(same))};
   if (!end.lost.empty()) {
     if (const std::optional<Attempt> next = with_places_left(same, end.lost.size())) {
       const std::int64_t before = attempt.config.mesh.dp;
       const std::string change = next->config.mesh.dp == before ? "as before, in a place that was free"
                                                                 : fmt::format("instead of dp={}", before);
-      return {next, fmt::format("{}going on with dp={} {} ({})", lost, next->config.mesh.dp, change,
+      return {next, fmt::format("{}continuing with dp={} {} ({})", lost, next->config.mesh.dp, change,
                                 format_count(ranks_of(next->config.mesh), "rank"))};
     }
   }
   const std::string why = why_no_smaller_mesh(end, attempt);
   if (policy.most) {
     return {same,
-            fmt::format("{}going on with {} as before; the mesh cannot shrink: {}", lost, mesh_of(same), why)};
+            fmt::format("{}continuing with {} as before; the mesh cannot shrink: {}", lost, mesh_of(same), why)};
   }
   return {{},
           fmt::format("--elastic: the mesh cannot shrink: {}; --max-restarts N would start it again as it is",

@@ -49,11 +49,11 @@ void expect_next(const NextAttempt& next, std::int64_t dp, std::int64_t places, 
 TEST(NextAttempt, ALostRankIsReplacedAsOftenAsAllowed) {
   const RestartPolicy policy{.most = 2};
   const NextAttempt first = next_attempt(killed({2}), attempt_with(4), policy);
-  expect_next(first, 4, 4, "rank 2 was lost, going on with dp=4 (4 ranks) as before");
+  expect_next(first, 4, 4, "rank 2 was lost, continuing with dp=4 (4 ranks) as before");
   EXPECT_EQ(first.attempt->restarts, 1);
   EXPECT_EQ(first.attempt->config, attempt_with(4).config);
   const NextAttempt second = next_attempt(killed({0, 3}), *first.attempt, policy);
-  expect_next(second, 4, 4, "ranks 0, 3 were lost, going on with dp=4 (4 ranks) as before");
+  expect_next(second, 4, 4, "ranks 0, 3 were lost, continuing with dp=4 (4 ranks) as before");
   EXPECT_EQ(second.attempt->restarts, 2);
   const NextAttempt third = next_attempt(killed({1}), *second.attempt, policy);
   EXPECT_FALSE(third.attempt);
@@ -85,17 +85,17 @@ TEST(NextAttempt, TheUserIsObeyed) {
 TEST(NextAttempt, AnElasticRunTakesTheLargestMeshThatIsLeft) {
   const RestartPolicy policy{.elastic = true};
   expect_next(next_attempt(killed({2}), attempt_with(4), policy), 3, 3,
-              "rank 2 was lost, going on with dp=3 instead of dp=4 (3 ranks)");
+              "rank 2 was lost, continuing with dp=3 instead of dp=4 (3 ranks)");
   expect_next(next_attempt(killed({1, 2, 3}), attempt_with(4), policy), 1, 1,
-              "ranks 1, 2, 3 were lost, going on with dp=1 instead of dp=4 (1 rank)");
+              "ranks 1, 2, 3 were lost, continuing with dp=1 instead of dp=4 (1 rank)");
   // 12 micro-batches go to 4 ranks, and not to 5. The fifth place stays free until it is needed.
   const NextAttempt spare = next_attempt(killed({0}), attempt_with(6), policy);
-  expect_next(spare, 4, 5, "rank 0 was lost, going on with dp=4 instead of dp=6 (4 ranks)");
+  expect_next(spare, 4, 5, "rank 0 was lost, continuing with dp=4 instead of dp=6 (4 ranks)");
   expect_next(next_attempt(killed({0}), *spare.attempt, policy), 4, 4,
-              "rank 0 was lost, going on with dp=4 as before, in a place that was free (4 ranks)");
+              "rank 0 was lost, continuing with dp=4 as before, in a place that was free (4 ranks)");
   // A copy of the model is two ranks: of seven, six are of use.
   const NextAttempt pairs = next_attempt(killed({5}), attempt_with(4, 2), policy);
-  expect_next(pairs, 3, 7, "rank 5 was lost, going on with dp=3 instead of dp=4 (6 ranks)");
+  expect_next(pairs, 3, 7, "rank 5 was lost, continuing with dp=3 instead of dp=4 (6 ranks)");
   EXPECT_EQ(pairs.attempt->config.mesh.tp, 2);
 }
 
@@ -108,16 +108,16 @@ TEST(NextAttempt, AMeshThatCannotShrinkIsStartedAgainIfThatIsAllowed) {
   const RestartPolicy both{.most = 1, .elastic = true};
   const NextAttempt again = next_attempt(killed({1}), attempt_with(1, 2), both);
   expect_next(again, 1, 2,
-              "rank 1 was lost, going on with dp=1 (2 ranks) as before; the mesh cannot shrink: " + why);
+              "rank 1 was lost, continuing with dp=1 (2 ranks) as before; the mesh cannot shrink: " + why);
   EXPECT_FALSE(next_attempt(killed({1}), *again.attempt, both).attempt);
 }
 
 // All of them left when the deadline had passed: who was late is there to stay.
 TEST(NextAttempt, WhereNoRankIsGoneNoneIsMissing) {
   const RanksEnd late = failed(FailureKind::kLostOthers);
-  expect_next(next_attempt(late, attempt_with(4), {.most = 1}), 4, 4, "going on with dp=4 (4 ranks) as before");
+  expect_next(next_attempt(late, attempt_with(4), {.most = 1}), 4, 4, "continuing with dp=4 (4 ranks) as before");
   expect_next(next_attempt(late, attempt_with(4), {.most = 1, .elastic = true}), 4, 4,
-              "going on with dp=4 (4 ranks) as before; the mesh cannot shrink: no rank is gone for good");
+              "continuing with dp=4 (4 ranks) as before; the mesh cannot shrink: no rank is gone for good");
   EXPECT_FALSE(next_attempt(late, attempt_with(4), {.elastic = true}).attempt);
 }
 
@@ -184,8 +184,8 @@ TEST_F(Restarting, EveryAttemptHasTheRanksOfItsMesh) {
   });
   EXPECT_EQ(ended.status, 0) << ended;
   for (const std::string line :
-       {"Restart 1 from step 1: rank 3 was lost, going on with dp=3 instead of dp=4 (3 ranks)\n",
-        "Restart 2 from step 2: rank 2 was lost, going on with dp=2 instead of dp=3 (2 ranks)\n"}) {
+       {"Restart 1 from step 1: rank 3 was lost, continuing with dp=3 instead of dp=4 (3 ranks)\n",
+        "Restart 2 from step 2: rank 2 was lost, continuing with dp=2 instead of dp=3 (2 ranks)\n"}) {
     EXPECT_NE(ended.output.find(line), std::string::npos) << ended;
   }
 }
@@ -198,7 +198,7 @@ TEST_F(Restarting, ASingleRankIsAProcessToo) {
   EXPECT_EQ(ended.status, 0) << ended;
   EXPECT_NE(
       ended.output.find("left with exit status 3 before its work was done. Restart 1 of 1 from step 1: rank "
-                        "0 was lost, going on with dp=1 (1 rank) as before\n"),
+                        "0 was lost, continuing with dp=1 (1 rank) as before\n"),
       std::string::npos)
       << ended;
 }
@@ -243,7 +243,7 @@ TEST_F(Restarting, AStoppedRankIsTheOneThatIsLostAndIsKilledAtOnce) {
     throw CommError("rank 1 had not arrived");
   });
   EXPECT_EQ(ended.status, 0) << ended;
-  EXPECT_NE(ended.output.find("rank 1 was lost, going on with dp=3"), std::string::npos) << ended;
+  EXPECT_NE(ended.output.find("rank 1 was lost, continuing with dp=3"), std::string::npos) << ended;
   EXPECT_EQ(notes_->arrived, 1);
 }
 
@@ -258,7 +258,7 @@ TEST_F(Restarting, ARankThatHangsIsTheOneThatIsLost) {
   });
   EXPECT_EQ(ended.status, 0) << ended;
   EXPECT_NE(
-      ended.output.find("rank 2 had not arrived. Restart 1 from step 1: rank 2 was lost, going on with dp=2"),
+      ended.output.find("rank 2 had not arrived. Restart 1 from step 1: rank 2 was lost, continuing with dp=2"),
       std::string::npos)
       << ended;
 }

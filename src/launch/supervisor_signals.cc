@@ -15,6 +15,10 @@ SupervisorSignals::SupervisorSignals() {
   sigset_t mine;
   sigemptyset(&mine);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGTSTP, SIGCHLD}) sigaddset(&mine, signal);
+  // What is blocked is not ignored either: nohup must keep its effect.
+  struct sigaction hangup = {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&mine, SIGHUP);
   descriptor_ = signalfd(-1, &mine, SFD_CLOEXEC | SFD_NONBLOCK);
   if (descriptor_ < 0) throw_user_error("no descriptor for signals: {}.", std::strerror(errno));
   // Ignored, as some parents leave it, it would take the ranks' exit statuses away.

@@ -5,8 +5,9 @@
 
 namespace meshtrain {
 
-// While it lives, SIGINT, SIGTERM, SIGUSR1, SIGTSTP and SIGCHLD of this process wait at a descriptor in place
-// of their handlers; afterwards everything is as it was. For a process of one thread.
+// While it lives, SIGINT, SIGTERM, SIGUSR1, SIGTSTP, SIGCHLD and, unless it is ignored, SIGHUP of this process
+// wait at a descriptor in place of their handlers; afterwards everything is as it was. For a process of one
+// thread.
 class SupervisorSignals {
  public:
   SupervisorSignals();

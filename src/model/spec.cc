@@ -264,8 +264,8 @@ const ModelSpec& preset(std::string_view name) {
     if (known == name) return spec;
   }
   const std::vector<std::string> names = preset_names();
-  throw_user_error("model.preset = \"{}\" is not known; the nearest is \"{}\". Presets: {}.", name,
-                   nearest(name, names), fmt::join(names, ", "));
+  throw_user_error("model.preset = \"{}\" is not known{}. Presets: {}.", name, nearest_hint(name, names),
+                   fmt::join(names, ", "));
 }
 
 std::vector<std::string> preset_names() {

@@ -7,23 +7,33 @@
 namespace meshtrain {
 namespace {
 
-// Adds what happened between its construction and destruction to one layer's counts.
+// Adds what happened between its construction and destruction to one layer's counts. The layer saves in one
+// arena, and its output lies in one, perhaps the same.
 class ForwardProfile {
  public:
-  ForwardProfile(Context& ctx, LayerProfile& layer)
-      : ctx_(ctx), layer_(layer), flops_(ctx.stream.total().flops), saved_(ctx.saved.used()) {}
+  ForwardProfile(const Context& ctx, LayerProfile& layer, const Arena& saved, const Arena& output)
+      : stream_(ctx.stream),
+        layer_(layer),
+        saved_(saved),
+        output_(output),
+        flops_(stream_.total().flops),
+        used_(used()) {}
   ~ForwardProfile() {
-    layer_.forward_flops = ctx_.stream.total().flops - flops_;
-    layer_.activation_bytes = ctx_.saved.used() - saved_;
+    layer_.forward_flops = stream_.total().flops - flops_;
+    layer_.activation_bytes = used() - used_;
   }
   ForwardProfile(const ForwardProfile&) = delete;
   ForwardProfile& operator=(const ForwardProfile&) = delete;
 
  private:
-  Context& ctx_;
+  std::int64_t used() const { return saved_.used() + (&output_ == &saved_ ? 0 : output_.used()); }
+
+  const Stream& stream_;
   LayerProfile& layer_;
+  const Arena& saved_;
+  const Arena& output_;
   std::int64_t flops_;
-  std::int64_t saved_;
+  std::int64_t used_;
 };
 
 class BackwardProfile {
@@ -40,6 +50,11 @@ class BackwardProfile {
   LayerProfile& layer_;
   std::int64_t flops_;
 };
+
+// Of block `index` of the piece; past the last block, of the head.
+Arena& arena_of(const Context& ctx, const Transformer::MicroBatch& batch, std::size_t index) {
+  return batch.arenas.empty() ? ctx.saved : *batch.arenas.at(index);
+}
 
 std::vector<ModelPiece> pieces_or_whole(const ModelSpec& spec, const std::vector<ModelPiece>& pieces) {
   return pieces.empty() ? std::vector<ModelPiece>{{.first_block = 0, .blocks = spec.layers}} : pieces;
@@ -151,42 +166,50 @@ void Transformer::forward(Context& ctx, int index, MicroBatch& batch, const Tens
   const Shape shape = activation(ctx, batch.shape);
   const bool ends_here = piece.layers.head;
   batch.blocks.assign(piece.blocks.size(), {});
-  if (ends_here) batch.losses = ctx.saved.allocate(DType::kF32, {batch.shape.tokens()});
 
+  // The input of a layer lies with what the layer saves.
   Tensor x;
+  Arena& first = arena_of(ctx, batch, 0);
   const bool embedding_alone = piece.blocks.empty() && !ends_here;
   if (piece.layers.embedding) {
-    const ForwardProfile profile(ctx, profile_of(piece.first_unit));
-    x = embedding_alone ? out : ctx.saved.allocate(options_.compute, shape);
-    ctx.units.acquire(piece.first_unit);
-    embedding_.forward(ctx, batch.shape, batch.tokens, 0, x);
-    ctx.units.release(piece.first_unit);
+    const ForwardProfile profile(ctx, profile_of(piece.first_unit), first, first);
+    x = embedding_alone ? out : first.allocate(options_.compute, shape);
+    embed(ctx, piece, batch.shape, batch.tokens, 0, x);
   } else {
-    x = ctx.saved.allocate(options_.compute, shape);
+    x = first.allocate(options_.compute, shape);
     ops::copy(ctx.stream, in, x);
   }
   for (std::size_t i = 0; i < piece.blocks.size(); ++i) {
     const int unit = piece.unit_of_block(i);
-    const ForwardProfile profile(ctx, profile_of(unit));
     const bool sent = i + 1 == piece.blocks.size() && !ends_here;
-    const Tensor y = sent ? out : ctx.saved.allocate(options_.compute, shape);
+    Arena& arena = arena_of(ctx, batch, i);
+    Arena& next = sent ? arena : arena_of(ctx, batch, i + 1);
+    const ForwardProfile profile(ctx, profile_of(unit), arena, next);
+    const Tensor y = sent ? out : next.allocate(options_.compute, shape);
     ctx.units.acquire(unit);
-    if (options_.recompute == RecomputePolicy::kFull) {
+    const bool full = options_.recompute == RecomputePolicy::kFull;
+    Context in_place = ctx.saving_in(full ? ctx.recomputed : arena);
+    if (full) {
       const ArenaScope scope(ctx.recomputed);
-      Context once = ctx.saving_in(ctx.recomputed);
-      piece.blocks[i].forward(once, batch.shape, x, /*keep_all=*/true, y, batch.blocks[i]);
+      piece.blocks[i].forward(in_place, batch.shape, x, /*keep_all=*/true, y, batch.blocks[i]);
     } else {
-      piece.blocks[i].forward(ctx, batch.shape, x, options_.recompute == RecomputePolicy::kNone, y,
+      piece.blocks[i].forward(in_place, batch.shape, x, options_.recompute == RecomputePolicy::kNone, y,
                               batch.blocks[i]);
     }
     ctx.units.release(unit);
     x = y;
   }
-  if (!ends_here) return;
-  const ForwardProfile profile(ctx, profile_of(piece.head_unit()));
-  batch.head_in = ctx.saved.allocate(options_.compute, shape);
+  if (ends_here) forward_norm(ctx, piece, batch, x);
+}
+
+// Of the head: its own forward pass is part of its backward pass.
+void Transformer::forward_norm(Context& ctx, const Piece& piece, MicroBatch& batch, const Tensor& x) {
+  Arena& arena = arena_of(ctx, batch, piece.blocks.size());
+  batch.losses = arena.allocate(DType::kF32, {batch.shape.tokens()});
+  const ForwardProfile profile(ctx, profile_of(piece.head_unit()), arena, arena);
+  batch.head_in = arena.allocate(options_.compute, x.shape());
   ctx.units.acquire(piece.head_unit());
-  final_norm_.forward(ctx, x, batch.head_in, batch.final_norm, ctx.saved);
+  final_norm_.forward(ctx, x, batch.head_in, batch.final_norm, arena);
   ctx.units.release(piece.head_unit());
 }
 
@@ -214,7 +237,7 @@ void Transformer::backward(Context& ctx, int index, MicroBatch& batch, float los
     for (Tensor& gradient : two) gradient = ctx.work.allocate(options_.compute, shape);
   }
   std::size_t next = 0;
-  const auto gradient = [&] { return split ? ctx.saved.allocate(options_.compute, shape) : two[next++ % 2]; };
+  const auto gradient = [&] { return split ? ctx.kept.allocate(options_.compute, shape) : two[next++ % 2]; };
   const auto gradient_of_input = [&](bool first) {
     return first && !piece.layers.embedding ? d_in : gradient();
   };

@@ -30,7 +30,7 @@ struct TransformerOptions {
   std::int64_t positions = 0;  // that are ever seen
   RecomputePolicy recompute = RecomputePolicy::kNone;
   TensorPart tensor{};
-  // Whether backward_weight is a step of its own: backward_input then leaves what it needs in ctx.saved.
+  // Whether backward_weight is a step of its own: backward then leaves what it needs in ctx.kept.
   bool split_backward = false;
   std::vector<ModelPiece> pieces = {};  // empty: one, the whole model
 };
@@ -44,6 +44,9 @@ class Transformer {
     Tensor tokens;   // int32 [tokens]: read by a piece with the embedding, in both passes
     Tensor targets;  // int32 [tokens]; ops::kIgnoredTarget masks: read with the head, in the backward pass
     Tensor losses;   // fp32 [tokens], with the head; filled by backward, or evaluate
+    // Where forward leaves what the backward pass needs: an arena for each block of the piece, and one for the
+    // head if it has it. Empty: all in ctx.saved.
+    std::vector<Arena*> arenas;
 
     std::vector<Block::Saved> blocks;
     NormSaved final_norm;
@@ -117,6 +120,7 @@ class Transformer {
 
   ParamRef declare_embedding(ParamStore& store);
   void declare_head(ParamStore& store, ParamRef table);
+  void forward_norm(Context& ctx, const Piece& piece, MicroBatch& batch, const Tensor& x);
   void acquire_head(Context& ctx, const Piece& piece) const;
   void release_head(Context& ctx, const Piece& piece) const;
   void backward_head(Context& ctx, const Piece& piece, MicroBatch& batch, float loss_scale, const Tensor& dout);

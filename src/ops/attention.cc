@@ -43,7 +43,9 @@ void attention_forward(Stream& stream, const AttentionForward& args) {
       .flops = 2 * flops_of_product(args.q, args.k),
       .bytes = 2 * args.q.bytes() + 2 * args.k.bytes() + bytes_of(args.lse),
   };
-  run(stream, cost, [&] { cpu::attention_forward(args, cpu::operand_for(args.q.dtype()), stream.pool()); });
+  run(stream, cost, [&] {
+    cpu::attention_forward(args, cpu::operand_for(args.q.dtype(), stream.bf16_products()), stream.pool());
+  });
 }
 
 void attention_backward(Stream& stream, const AttentionBackward& args) {
@@ -60,7 +62,9 @@ void attention_backward(Stream& stream, const AttentionBackward& args) {
       .flops = 4 * flops_of_product(args.q, args.k),
       .bytes = 4 * args.q.bytes() + 4 * args.k.bytes() + args.lse.bytes(),
   };
-  run(stream, cost, [&] { cpu::attention_backward(args, cpu::operand_for(args.q.dtype()), stream.pool()); });
+  run(stream, cost, [&] {
+    cpu::attention_backward(args, cpu::operand_for(args.q.dtype(), stream.bf16_products()), stream.pool());
+  });
 }
 
 }  // namespace meshtrain::ops

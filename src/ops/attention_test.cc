@@ -379,5 +379,38 @@ TEST(Attention, RefusesWhatDoesNotFit) {
       std::logic_error);
 }
 
+// The results are those of the widened numbers, rounded to bf16 where they are stored.
+TEST(Attention, Bf16ProductsInFp32AreThoseOfTheWidenedNumbers) {
+  const auto cpu = make_cpu_device();
+  Stream stream(*cpu, 2);
+  stream.set_bf16_products(Bf16Products::kFp32);
+  for (const std::size_t length : {5U, 130U, 700U}) {
+    const AttentionShape shape = {
+        .batch = 2, .queries = length, .keys = length, .heads = 4, .kv_heads = 2, .size = 24, .scale = 0.2};
+    const Problem narrow(shape, DType::kBF16);
+    const Problem wide(shape, DType::kF32);
+    for (const auto& [from, to] :
+         {std::pair{&narrow.q_fused, &wide.q_fused}, std::pair{&narrow.kv_fused, &wide.kv_fused},
+          std::pair{&narrow.d_o, &wide.d_o}}) {
+      testing::set_values(*to, from->values());
+    }
+    const auto expect_rounded = [](const Tensor& actual, const Tensor& exact) {
+      std::vector<double> expected = testing::values_of(exact);
+      for (double& v : expected) v = static_cast<double>(static_cast<float>(BF16(static_cast<float>(v))));
+      EXPECT_EQ(testing::values_of(actual), expected);
+    };
+    narrow.forward(stream);
+    wide.forward(stream);
+    EXPECT_EQ(narrow.lse.bytes(), wide.lse.bytes());
+    expect_rounded(narrow.o, wide.o);
+    testing::set_values(wide.o, narrow.o.values());  // the backward pass reads it
+    narrow.backward(stream);
+    wide.backward(stream);
+    expect_rounded(narrow.dq(), wide.dq());
+    expect_rounded(narrow.dk(), wide.dk());
+    expect_rounded(narrow.dv(), wide.dv());
+  }
+}
+
 }  // namespace
 }  // namespace meshtrain::ops

@@ -33,6 +33,11 @@ void fill(Stream& stream, const Tensor& out, float value) {
   run(stream, {.bytes = out.bytes()}, [&] { cpu::fill(stream, out, value); });
 }
 
+void touch(Stream& stream, const Tensor& out) {
+  check(out.contiguous(), "touch takes a contiguous tensor");
+  run(stream, {}, [&] { cpu::touch(stream, out); });
+}
+
 void scale(Stream& stream, const Tensor& x, float factor) {
   check_flat_f32(x, "scale takes a contiguous fp32 tensor");
   run(stream, {.bytes = 2 * x.bytes()}, [&] { cpu::scale(stream, x, factor); });

@@ -18,6 +18,11 @@ void cast(Stream& stream, const Tensor& from, const Tensor& to);
 // Any dtype.
 void fill(Stream& stream, const Tensor& out, float value);
 
+// Makes the system give the memory of `out`, which nobody has written since the device allocated it: each page
+// at its first write, by one of the threads that will use it. The zeros in it stay. What is read before it is
+// written would otherwise be mapped twice.
+void touch(Stream& stream, const Tensor& out);
+
 // x *= factor; fp32.
 void scale(Stream& stream, const Tensor& x, float factor);
 

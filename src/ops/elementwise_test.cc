@@ -1,7 +1,9 @@
 #include "ops/elementwise.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/testing.h"
@@ -135,22 +137,43 @@ TEST(Elementwise, FillAndScale) {
   }
 }
 
+TEST(Elementwise, TouchLeavesZerosAndEveryPageThere) {
+  const auto cpu = make_cpu_device();
+  for (const int threads : {1, 3}) {
+    Stream stream(*cpu, threads);
+    for (const std::int64_t bytes : {std::int64_t{4}, std::int64_t{4096}, std::int64_t{5 << 20} + 12}) {
+      const Buffer block = cpu->allocate(bytes, MemoryCategory::kWorkspace);
+      const Tensor x(block.data(), DType::kF32, {bytes / 4});
+      touch(stream, x);
+      std::vector<unsigned char> resident(static_cast<std::size_t>((bytes + 4095) / 4096));
+      ASSERT_EQ(mincore(block.data(), static_cast<std::size_t>(bytes), resident.data()), 0);
+      EXPECT_TRUE(std::all_of(resident.begin(), resident.end(), [](unsigned char page) { return page & 1U; }));
+      const float* data = x.data<float>();
+      EXPECT_TRUE(std::all_of(data, data + x.numel(), [](float value) { return value == 0.0F; }));
+    }
+  }
+}
+
 TEST(Elementwise, FillNormalTakesEachNumberByItsIndex) {
-  const RandomStream random(5, "weights");
-  const std::int64_t n = 20001;
-  const std::int64_t first = 7;
+  const RandomStream random(0xFEDCBA9876543210U, "weights");
   expect_same_on_any_threads([&](Stream& stream) {
-    HostTensor x(DType::kF32, {n});
-    fill_normal(stream, x, random, first, 0.5F, 0.02F);
+    HostTensor x(DType::kF32, {20001});
+    fill_normal(stream, x, random, 7, 0.5F, 0.02F);
     return x;
   });
-  const auto cpu = make_cpu_device();
-  Stream stream(*cpu, 2);
-  const HostTensor x(DType::kF32, {n});
-  fill_normal(stream, x, random, first, 0.5F, 0.02F);
-  const float* data = x.tensor().data<float>();
-  for (std::int64_t i = 0; i < n; ++i)
-    ASSERT_EQ(data[i], 0.5F + 0.02F * random.normal(static_cast<std::uint64_t>(first + i)));
+  // The second crosses the lower word of the counter.
+  for (const std::int64_t first : {std::int64_t{7}, (std::int64_t{3} << 32) - 1000}) {
+    for (const std::int64_t n : {std::int64_t{1}, std::int64_t{7}, std::int64_t{16}, std::int64_t{20001}}) {
+      on_each_target([&](Stream& stream) {
+        const HostTensor x(DType::kF32, {n});
+        fill_normal(stream, x, random, first, 0.5F, 0.02F);
+        const float* data = x.tensor().data<float>();
+        for (std::int64_t i = 0; i < n; ++i) {
+          ASSERT_EQ(data[i], 0.5F + 0.02F * random.normal(static_cast<std::uint64_t>(first + i)));
+        }
+      });
+    }
+  }
 }
 
 TEST(Elementwise, SumIsInOrder) {

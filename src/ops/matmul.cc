@@ -46,7 +46,8 @@ void matmul(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c, c
   const OpCost cost = {
       .flops = 2 * call.rows * call.cols * call.depth,
       .bytes = a.bytes() + b.bytes() + c.bytes() * (options.accumulate ? 2 : 1) + bytes_of(bias)};
-  run(stream, cost, [&] { cpu::matmul(call, cpu::operand_for(a.dtype()), stream.pool()); });
+  run(stream, cost,
+      [&] { cpu::matmul(call, cpu::operand_for(a.dtype(), stream.bf16_products()), stream.pool()); });
 }
 
 }  // namespace meshtrain::ops

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ops/cpu/matmul.h"
+#include "ops/processor.h"
 #include "ops/testing.h"
 
 namespace meshtrain::ops {
@@ -185,9 +186,40 @@ TEST(Matmul, Bf16ByWayOfFp32EqualsReference) {
 
 // Runs again in the processes below, where the older instruction sets must not be given bf16.
 TEST(Matmul, OnlyProcessorsThatMultiplyBf16AreGivenIt) {
-  EXPECT_EQ(cpu::operand_for(DType::kF16), cpu::Operand::kF32);
+  EXPECT_EQ(cpu::operand_for(DType::kF16, Bf16Products::kFastest), cpu::Operand::kF32);
+  EXPECT_EQ(cpu::operand_for(DType::kF32, Bf16Products::kFastest), cpu::Operand::kF32);
+  EXPECT_EQ(cpu::operand_for(DType::kBF16, Bf16Products::kFp32), cpu::Operand::kF32);
+  EXPECT_EQ(cpu::operand_for(DType::kBF16, Bf16Products::kFastest),
+            multiplies_bf16(this_processor()) ? cpu::Operand::kBF16 : cpu::Operand::kF32);
   if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr) {
-    EXPECT_EQ(cpu::operand_for(DType::kBF16), cpu::Operand::kF32);
+    EXPECT_FALSE(multiplies_bf16(this_processor()));
+  }
+}
+
+// Widened, the numbers multiply as those of an fp32 matrix do: with rows of `a` in place or transposed, one
+// slab and several, edges everywhere.
+TEST(Matmul, Bf16ProductsInFp32AreThoseOfTheWidenedNumbers) {
+  struct Product {
+    Shape a, b, c;
+    MatmulOptions options;
+  };
+  const std::vector<Product> products = {
+      {{300, 512}, {700, 512}, {300, 700}, {.transpose_b = true}},   {{513, 3072}, {3072, 770}, {513, 770}, {}},
+      {{70, 4096}, {96, 4096}, {70, 96}, {.transpose_b = true}},     {{2100, 96}, {96, 1600}, {2100, 1600}, {}},
+      {{3000, 64}, {5000, 64}, {3000, 5000}, {.transpose_b = true}}, {{5, 37}, {37, 41}, {5, 41}, {}},
+      {{1500, 257}, {1500, 200}, {257, 200}, {.transpose_a = true}}};
+  const auto cpu = make_cpu_device();
+  Stream stream(*cpu, 2);
+  stream.set_bf16_products(Bf16Products::kFp32);
+  for (const Product& p : products) {
+    const auto a = HostTensor::random(DType::kBF16, p.a, "a");
+    const auto b = HostTensor::random(DType::kBF16, p.b, "b");
+    const HostTensor c(DType::kF32, p.c);
+    const HostTensor expected(DType::kF32, p.c);
+    matmul(stream, a, b, c, p.options);
+    matmul(stream, HostTensor::of(DType::kF32, p.a, a.values()), HostTensor::of(DType::kF32, p.b, b.values()),
+           expected, p.options);
+    EXPECT_EQ(c.bytes(), expected.bytes());
   }
 }
 

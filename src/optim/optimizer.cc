@@ -45,8 +45,8 @@ std::unique_ptr<const Optimizer> make_optimizer(const OptimizerSettings& setting
       std::find_if(kTable.begin(), kTable.end(), [&](const Entry& e) { return e.name == settings.name; });
   if (found == kTable.end()) {
     const std::vector<std::string> names = optimizer_names();
-    throw_user_error("optimizer.name = \"{}\" is not an optimizer; the nearest is \"{}\". There are: {}.",
-                     settings.name, nearest(settings.name, names), fmt::join(names, ", "));
+    throw_user_error("optimizer.name = \"{}\" is not an optimizer{}. There are: {}.", settings.name,
+                     nearest_hint(settings.name, names), fmt::join(names, ", "));
   }
   for (const double beta : settings.betas) check_fraction("betas", beta);
   check_fraction("momentum", settings.momentum);

@@ -47,8 +47,8 @@ ScheduleKind parse_schedule(std::string_view name) {
     if (kNames[i] == name) return static_cast<ScheduleKind>(i);
   }
   const std::vector<std::string> names = schedule_names();
-  throw_user_error("optimizer.schedule = \"{}\" is not a schedule; the nearest is \"{}\". There are: {}.", name,
-                   nearest(name, names), fmt::join(names, ", "));
+  throw_user_error("optimizer.schedule = \"{}\" is not a schedule{}. There are: {}.", name,
+                   nearest_hint(name, names), fmt::join(names, ", "));
 }
 
 void validate(const Schedule& s) {

@@ -13,19 +13,20 @@ namespace {
 
 constexpr std::array kSchedules = {&kGpipe, &kOneFOneB, &kInterleaved, &kZbH1};
 
-// Of the actions that `counted` takes.
-template <class Counted>
-std::int64_t peak_live_of(const std::vector<PipelineAction>& order, Counted counted) {
-  const bool splits = std::any_of(order.begin(), order.end(), [](const PipelineAction& action) {
-    return action.step == PipelineStep::kBackwardWeight;
-  });
-  const PipelineStep last = splits ? PipelineStep::kBackwardWeight : PipelineStep::kBackward;
+bool splits(const std::vector<PipelineAction>& order) {
+  return std::any_of(order.begin(), order.end(),
+                     [](const PipelineAction& action) { return action.step == PipelineStep::kBackwardWeight; });
+}
+
+// Most that there is between actions `first` and `last` of the micro-batches, both included.
+template <class Weight>
+std::int64_t peak_between(const std::vector<PipelineAction>& order, PipelineStep first, PipelineStep last,
+                          Weight weight) {
   std::int64_t live = 0;
   std::int64_t peak = 0;
   for (const PipelineAction& action : order) {
-    if (!counted(action)) continue;
-    if (action.step == PipelineStep::kForward) peak = std::max(peak, ++live);
-    if (action.step == last) --live;
+    if (action.step == first) peak = std::max(peak, live += weight(action.chunk));
+    if (action.step == last) live -= weight(action.chunk);
   }
   return peak;
 }
@@ -60,12 +61,21 @@ std::vector<std::vector<PipelineAction>> orders_of(const PipelineSchedule& sched
   return orders;
 }
 
-std::int64_t peak_live(const std::vector<PipelineAction>& order, int chunk) {
-  return peak_live_of(order, [&](const PipelineAction& action) { return action.chunk == chunk; });
+std::int64_t peak_live(const std::vector<PipelineAction>& order, const std::vector<std::int64_t>& weights) {
+  return peak_between(order, PipelineStep::kForward,
+                      splits(order) ? PipelineStep::kBackwardWeight : PipelineStep::kBackward,
+                      [&](int chunk) { return weights.at(static_cast<std::size_t>(chunk)); });
 }
 
 std::int64_t peak_live(const std::vector<PipelineAction>& order) {
-  return peak_live_of(order, [](const PipelineAction&) { return true; });
+  return peak_between(order, PipelineStep::kForward,
+                      splits(order) ? PipelineStep::kBackwardWeight : PipelineStep::kBackward,
+                      [](int) { return 1; });
+}
+
+std::int64_t peak_split(const std::vector<PipelineAction>& order) {
+  if (!splits(order)) return 0;
+  return peak_between(order, PipelineStep::kBackward, PipelineStep::kBackwardWeight, [](int) { return 1; });
 }
 
 }  // namespace meshtrain

@@ -61,10 +61,13 @@ std::vector<std::string> pipeline_schedule_names();
 std::vector<std::vector<PipelineAction>> orders_of(const PipelineSchedule& schedule,
                                                    const PipelineShape& shape);
 
-// Micro-batches of a chunk that are alive at once on a stage, at most: from their forward pass to the end of
-// their last backward part.
-std::int64_t peak_live(const std::vector<PipelineAction>& order, int chunk);
-// The same over all chunks together.
+// Micro-batches that are alive at once on a stage, at most, those of all chunks together: from their forward
+// pass to the end of their last backward part. A micro-batch of chunk c counts weights[c] times.
+std::int64_t peak_live(const std::vector<PipelineAction>& order, const std::vector<std::int64_t>& weights);
+// All weights 1.
 std::int64_t peak_live(const std::vector<PipelineAction>& order);
+// Micro-batches that are between the two parts of their backward pass at once, at most, either part included; 0
+// where the order has no second part.
+std::int64_t peak_split(const std::vector<PipelineAction>& order);
 
 }  // namespace meshtrain

@@ -123,8 +123,8 @@ TEST(Schedule, PeakLiveCountsToTheLastBackwardPart) {
                                               {kBackward, 1, 0}, {kBackward, 0, 0}, {kForward, 1, 1},
                                               {kBackward, 1, 1}, {kBackward, 0, 1}};
   EXPECT_EQ(peak_live(chunks), 3);
-  EXPECT_EQ(peak_live(chunks, 0), 2);
-  EXPECT_EQ(peak_live(chunks, 1), 1);
+  EXPECT_EQ(peak_live(chunks, {1, 0}), 2);
+  EXPECT_EQ(peak_live(chunks, {0, 1}), 1);
 }
 
 TEST(Schedule, KeepsThePublishedNumberOfMicroBatches) {
@@ -144,6 +144,26 @@ TEST(Schedule, KeepsThePublishedNumberOfMicroBatches) {
       EXPECT_EQ(peak_live(find_schedule("interleaved")->order(shape, r)),
                 std::min(shape.micro_batches * shape.chunks, warm_up + 1))
           << to_string(shape);
+    }
+  });
+}
+
+// What a forward pass computes once more may lie where one of those would that wait for the second part of
+// their backward pass: there is always room.
+TEST(Schedule, ZbH1HasRoomBetweenBackwardPartsAtEveryForwardPass) {
+  using enum PipelineStep;
+  EXPECT_EQ(peak_split(find_schedule("1f1b")->order({4, 1, 9}, 1)), 0);
+  for_each_shape(*find_schedule("zb-h1"), [&](const PipelineShape& shape) {
+    SCOPED_TRACE(to_string(shape));
+    for (int r = 0; r < shape.stages; ++r) {
+      const std::vector<PipelineAction> order = find_schedule("zb-h1")->order(shape, r);
+      const std::int64_t peak = peak_split(order);
+      EXPECT_EQ(peak, std::min<std::int64_t>(shape.micro_batches, r + 1));
+      std::int64_t split = 0;
+      for (const PipelineAction& action : order) {
+        EXPECT_TRUE(action.step != kForward || split < peak);
+        split += action.step == kBackward ? 1 : action.step == kBackwardWeight ? -1 : 0;
+      }
     }
   });
 }

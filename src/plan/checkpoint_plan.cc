@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/text_table.h"
+#include "base/text_wrap.h"
 #include "checkpoint/interval.h"
 #include "comm/engines.h"
 #include "model/transformer.h"
@@ -34,11 +36,12 @@ std::int64_t bytes_of_parameter(const Config& config) {
 }
 
 std::string row(std::string_view name, const std::string& value, const std::string& note) {
-  return fmt::format("{:<24} {:>12}{}{}\n", name, value, note.empty() ? "" : "   ", note);
+  return hanging_line(fmt::format("{:<26} {:>11}", name, value), note, 41);
 }
 
 std::string assumption(const std::string& what, const Assumed& assumed) {
-  return assumed.source.empty() ? "" : fmt::format("  {}: {}\n", what, assumed.source);
+  const std::string name = fmt::format("  {}: ", what);
+  return assumed.source.empty() ? "" : hanging_line(name, assumed.source, name.size());
 }
 
 // Above all of it the formula says no more than that.
@@ -197,7 +200,7 @@ std::string to_text(const CheckpointPlan& plan, const Config& config) {
         "here.\n",
         plan.stall_seconds / assumed.seconds_between_failures.value);
   }
-  return text;
+  return wrap(text, TextTable::kWidth);
 }
 
 }  // namespace meshtrain

@@ -146,38 +146,80 @@ TEST(MeshPlan, LiveActivationsAreThoseOfTheSchedule) {
                                     : schedule == "1f1b" ? std::min(m, p - r)
                                                          : std::min(m, p);
           ASSERT_EQ(stage.pieces.size(), 1U);
+          // Qi et al. 2024: the second part of a backward pass follows r later on stage r.
+          const std::int64_t split = schedule == "zb-h1" ? std::min(m, r + 1) : 0;
           EXPECT_EQ(stage.pieces[0].live, live);
+          EXPECT_EQ(stage.live, live);
+          EXPECT_EQ(stage.split, split);
           EXPECT_GT(stage.pieces[0].activation_bytes, 0);
-          EXPECT_EQ(stage.rank.memory[MemoryCategory::kActivations], live * stage.pieces[0].activation_bytes);
+          EXPECT_EQ(stage.split_bytes > 0, split > 0);
+          EXPECT_EQ(stage.rank.memory[MemoryCategory::kActivations],
+                    live * stage.pieces[0].activation_bytes + split * stage.split_bytes);
         }
       }
     }
   }
 }
 
-// Narayanan et al. 2021, section 2.2: 2(p - 1 - r) + (v - 1) p warm-up passes and the one at work. Each piece
-// has places for its own most, which are at different times.
+// Narayanan et al. 2021, section 2.2: 2(p - 1 - r) + (v - 1) p warm-up passes and the one at work. Pieces have
+// their most at different times, and share what is there.
 TEST(MeshPlan, LivePiecesAreThoseOfTheInterleavedSchedule) {
-  Config config = small_config(16);
-  config.mesh.pp = 4;
-  config.mesh.virtual_stages = 2;
-  config.mesh.schedule = "interleaved";
-  config.mesh.stage_layers.assign(8, 2);
-  config.train.global_batch = 16;
-  const Plan plan = make_plan(config);
-  for (std::int64_t r = 0; r < 4; ++r) {
-    const StagePlan& stage = plan.stages[static_cast<std::size_t>(r)];
-    const std::vector<PipelineAction> order =
-        schedule_of(config.mesh).order(pipeline_of(config), static_cast<int>(r));
-    EXPECT_EQ(peak_live(order), 2 * (3 - r) + 4 + 1);
-    std::int64_t bytes = 0;
-    std::int64_t live = 0;
-    for (const PiecePlan& piece : stage.pieces) {
-      bytes += piece.live * piece.activation_bytes;
-      live += piece.live;
+  for (const std::int64_t v : {2, 3, 4}) {
+    Config config = small_config(8 * v);
+    config.mesh.pp = 4;
+    config.mesh.virtual_stages = v;
+    config.mesh.schedule = "interleaved";
+    config.mesh.stage_layers.assign(static_cast<std::size_t>(4 * v), 2);
+    config.train.global_batch = 16;
+    const Plan plan = make_plan(config);
+    for (std::int64_t r = 0; r < 4; ++r) {
+      SCOPED_TRACE(testing::Message() << v << ' ' << r);
+      const StagePlan& stage = plan.stages[static_cast<std::size_t>(r)];
+      const std::int64_t live = 2 * (3 - r) + (v - 1) * 4 + 1;
+      EXPECT_EQ(stage.live, live);
+      const PiecePlan& first = stage.pieces.front();
+      const PiecePlan& last = stage.pieces.back();
+      EXPECT_EQ(stage.rank.memory[MemoryCategory::kActivations],
+                live * first.activation_bytes + last.live * (last.activation_bytes - first.activation_bytes));
     }
-    EXPECT_GE(live, peak_live(order));
-    EXPECT_EQ(stage.rank.memory[MemoryCategory::kActivations], bytes);
+  }
+}
+
+// Any split of the layers: as many bytes as are alive at once, found by walking through the step; on the stage
+// with the head, which has slots of its own, no more than if its piece had.
+TEST(MeshPlan, PiecesOfAnySizeShareTheirMemory) {
+  for (const std::vector<std::int64_t>& layers : std::vector<std::vector<std::int64_t>>{{1, 1, 1, 1, 1, 1},
+                                                                                        {0, 3, 2, 1, 1, 0},
+                                                                                        {5, 1, 1, 1, 1, 5},
+                                                                                        {2, 4, 6, 4, 2, 2},
+                                                                                        {1, 2, 3, 4, 5, 6}}) {
+    for (const std::int64_t micro_batches : {1, 4, 7, 12}) {
+      SCOPED_TRACE(testing::PrintToString(layers) + ' ' + std::to_string(micro_batches));
+      Config config = small_config(std::accumulate(layers.begin(), layers.end(), std::int64_t{0}));
+      config.mesh.pp = 2;
+      config.mesh.virtual_stages = 3;
+      config.mesh.schedule = "interleaved";
+      config.mesh.stage_layers = layers;
+      config.train.global_batch = micro_batches;
+      const Plan plan = make_plan(config);
+      for (std::size_t r = 0; r < 2; ++r) {
+        const std::vector<PiecePlan>& pieces = plan.stages[r].pieces;
+        std::int64_t alive = 0;
+        std::int64_t most = 0;
+        std::int64_t apart = 0;
+        for (const PiecePlan& piece : pieces) apart += piece.live * piece.activation_bytes;
+        for (const PipelineAction& action :
+             schedule_of(config.mesh).order(pipeline_of(config), static_cast<int>(r))) {
+          const std::int64_t bytes = pieces[static_cast<std::size_t>(action.chunk)].activation_bytes;
+          alive += action.step == PipelineStep::kForward ? bytes : -bytes;
+          most = std::max(most, alive);
+        }
+        const std::int64_t activations = plan.stages[r].rank.memory[MemoryCategory::kActivations];
+        EXPECT_GE(activations, most);
+        EXPECT_TRUE(r > 0 || activations == most) << activations << ' ' << most;
+        EXPECT_LE(activations, apart);
+      }
+    }
   }
 }
 

@@ -64,14 +64,7 @@ class Planner {
     plan.parameters = one.params.count();
     plan.flops = static_cast<StepFlops>(one.stream.total().flops) *
                  static_cast<StepFlops>(pipeline_of(config_).micro_batches);
-    const std::vector<PipelineAction> order =
-        schedule_of(config_.mesh).order(pipeline_of(config_), static_cast<int>(stage));
-    for (const ModelPiece& layers : pieces_of_stage(config_, stage)) {
-      const auto chunk = plan.pieces.size();
-      plan.pieces.push_back({.layers = layers,
-                             .live = peak_live(order, static_cast<int>(chunk)),
-                             .activation_bytes = memory.arenas.saved[chunk]});
-    }
+    add_pieces(stage, memory, plan);
     for (const SimulatedRank::Action& done : step.one_micro_step().actions()) {
       PiecePlan& piece = plan.pieces[static_cast<std::size_t>(done.action.chunk)];
       piece.flops[static_cast<std::size_t>(done.action.step)] = done.cost.ops.flops;
@@ -98,6 +91,24 @@ class Planner {
   }
 
  private:
+  void add_pieces(std::int64_t stage, const MemoryPlan& memory, StagePlan& plan) const {
+    const std::vector<PipelineAction> order =
+        schedule_of(config_.mesh).order(pipeline_of(config_), static_cast<int>(stage));
+    const std::vector<ModelPiece> pieces = pieces_of_stage(config_, stage);
+    const std::int64_t blocks_in_slot = slots_for(order, pieces).blocks_in_slot;
+    const SlotBytes& slot = memory.arenas.activations;
+    for (const ModelPiece& layers : pieces) {
+      std::vector<std::int64_t> own(pieces.size(), 0);
+      own[plan.pieces.size()] = 1;
+      plan.pieces.push_back(
+          {.layers = layers,
+           .live = peak_live(order, own),
+           .activation_bytes = layers.blocks / blocks_in_slot * slot.blocks + (layers.head ? slot.head : 0)});
+    }
+    plan.live = peak_live(order);
+    plan.split = peak_split(order);
+    plan.split_bytes = slot.split;
+  }
   // `profile` has the units of the stage's pieces, one piece after the other, then perhaps a copy.
   void add_layers(std::int64_t stage, const std::vector<LayerProfile>& profile) {
     auto next = profile.begin();

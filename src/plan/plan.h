@@ -42,8 +42,11 @@ struct PiecePlan {
 struct StagePlan {
   RankPlan rank;
   std::vector<PiecePlan> pieces;
-  std::int64_t parameters = 0;  // trained by the rank
-  StepFlops flops = 0;          // of the rank in a step, as executed
+  std::int64_t live = 0;   // micro-batches of all pieces alive at once
+  std::int64_t split = 0;  // of them, between the two parts of their backward pass, where a schedule splits it
+  std::int64_t split_bytes = 0;  // and what each of these keeps besides
+  std::int64_t parameters = 0;   // trained by the rank
+  StepFlops flops = 0;           // of the rank in a step, as executed
 };
 
 // What a ZeRO stage would take of the most loaded rank.

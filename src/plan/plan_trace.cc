@@ -292,7 +292,7 @@ std::string to_string(const TraceRates& rates, const Config& config) {
       "GB/s",
       rates.flops_per_second * 1e-12,
       config.machine.peak_tflops > 0.0 ? "its share of machine.peak_tflops"
-                                       : "machine.peak_tflops is no number",
+                                       : "machine.peak_tflops is not a number",
       text_of(rates.tensor), text_of(rates.network), rates.memory_bytes_per_second * 1e-9);
 }
 

@@ -18,7 +18,7 @@ struct TraceRates {
 // machine.peak_tflops shared out evenly over the ranks where it is a number, else 1 TFLOP/s a rank; default
 // links, tensor-parallel ranks on one host.
 TraceRates trace_rates(const Config& config);
-// "1 TFLOP/s a rank (machine.peak_tflops is no number), …".
+// "1 TFLOP/s a rank (machine.peak_tflops is not a number), …".
 std::string to_string(const TraceRates& rates, const Config& config);
 
 // Writes one step of one pipeline, i.e. of tensor- and data-parallel rank 0 of each stage, to `path`: tracks

@@ -2,7 +2,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
+#include "base/text_table.h"
+#include "base/text_wrap.h"
 #include "model/flops.h"
 #include "plan/plan.h"
 #include "telemetry/units.h"
@@ -41,17 +45,13 @@ std::vector<LayerRow> rows_of(const std::vector<LayerProfile>& layers) {
 }
 
 std::string layer_table(const std::vector<LayerProfile>& layers) {
-  const std::vector<LayerRow> rows = rows_of(layers);
-  std::size_t width = 21;
-  for (const LayerRow& row : rows) width = std::max(width, row.name().size());
-  std::string text = fmt::format("{:<{}} {:>15} {:>14} {:>14} {:>14}\n", "layer (a micro-batch)", width,
-                                 "parameters", "activations", "forward FLOP", "backward FLOP");
-  for (const LayerRow& row : rows) {
-    text += fmt::format("{:<{}} {:>15} {:>14} {:>14} {:>14}\n", row.name(), width, row.first->parameters,
-                        format_bytes(row.first->activation_bytes), format_flops(row.first->forward_flops),
-                        format_flops(row.first->backward_flops));
+  TextTable table("layer (a micro-batch)",
+                  {{"parameters"}, {"activations"}, {"forward FLOP"}, {"backward FLOP"}});
+  for (const LayerRow& row : rows_of(layers)) {
+    table.add(row.name(), {fmt::format("{}", row.first->parameters), format_bytes(row.first->activation_bytes),
+                           format_flops(row.first->forward_flops), format_flops(row.first->backward_flops)});
   }
-  return text;
+  return table.text();
 }
 
 // As the field's papers count bytes: GB are 1e9. Small models are told in MB, all of a table in one unit.
@@ -60,8 +60,7 @@ std::string decimal_bytes(std::int64_t bytes, bool small) {
 }
 
 std::string zero_table(const std::vector<ZeroPlan>& zero_stages, std::int64_t chosen) {
-  std::string text =
-      fmt::format("{:<8} {:>16} {:>16} {:>16}\n", "zero", "states a rank", "memory a rank", "sent a step");
+  TextTable table("zero", {{"states a rank"}, {"memory a rank"}, {"sent a step"}});
   std::string narrow;
   constexpr std::int64_t kSmall = 1'000'000'000;
   const bool small = std::all_of(zero_stages.begin(), zero_stages.end(), [](const ZeroPlan& plan) {
@@ -69,11 +68,11 @@ std::string zero_table(const std::vector<ZeroPlan>& zero_stages, std::int64_t ch
   });
   const auto shown = [small](std::int64_t bytes) { return decimal_bytes(bytes, small); };
   for (const ZeroPlan& plan : zero_stages) {
-    text += fmt::format("{:<8} {:>16} {:>16} {:>16}\n",
-                        fmt::format("{}{}", plan.zero, plan.zero == chosen ? " *" : ""), shown(plan.states),
-                        shown(plan.memory), shown(plan.sent));
+    table.add(fmt::format("{}{}", plan.zero, plan.zero == chosen ? " *" : ""),
+              {shown(plan.states), shown(plan.memory), shown(plan.sent)});
     narrow += fmt::format("{}{}", narrow.empty() ? "" : ", ", shown(plan.states_16_bit_gradients));
   }
+  std::string text = table.text();
   text += "States are parameters, gradients, masters and optimizer state; * is what the config asks for.\n";
   if (zero_stages.front().states_16_bit_gradients != zero_stages.front().states) {
     text += fmt::format("With 16-bit gradients (precision.gradients) states would be {}.\n", narrow);
@@ -107,15 +106,9 @@ std::string layers_text(const std::vector<PiecePlan>& pieces) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-std::string live_text(const std::vector<PiecePlan>& pieces) {
-  std::vector<std::int64_t> live;
-  for (const PiecePlan& piece : pieces) live.push_back(piece.live);
-  return fmt::format("{}", fmt::join(live, "+"));
-}
-
 bool alike(const StagePlan& a, const StagePlan& b) {
   return a.rank.memory == b.rank.memory && a.parameters == b.parameters && a.flops == b.flops &&
-         live_text(a.pieces) == live_text(b.pieces);
+         a.live == b.live;
 }
 
 // Neighbours that are alike are one row: "3 .. 6", and their layers from the first to the last.
@@ -143,6 +136,32 @@ std::vector<StageRow> rows_of(const std::vector<StagePlan>& stages) {
   return rows;
 }
 
+// Bytes by category in one unit, so that all fit into a line.
+std::string stage_memory(const std::vector<StageRow>& rows) {
+  constexpr std::array kHeaders = {"params",      "grads",     "master", "optimizer",
+                                   "activations", "workspace", "comm"};
+  static_assert(kHeaders.size() == kMemoryCategories);
+  std::int64_t most = 0;
+  for (const StageRow& row : rows) {
+    const auto& bytes = row.plan->rank.memory.bytes;
+    most = std::max(most, *std::max_element(bytes.begin(), bytes.end()));
+  }
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  const std::int64_t unit = most < kGiB ? kGiB / 1024 : kGiB;
+  std::vector<TextTable::Column> columns;
+  for (const char* header : kHeaders) columns.push_back({header});
+  TextTable table("stage", std::move(columns));
+  for (const StageRow& row : rows) {
+    std::vector<std::string> cells;
+    for (const std::int64_t bytes : row.plan->rank.memory.bytes) {
+      cells.push_back(fmt::format("{:.3f}", static_cast<double>(bytes) / static_cast<double>(unit)));
+    }
+    table.add(row.stages, std::move(cells));
+  }
+  return table.text() + fmt::format("Memory of one rank of the stage in {}; comm: buffers for communication.\n",
+                                    unit == kGiB ? "GiB" : "MiB");
+}
+
 // Of the ranks of each stage.
 std::string stage_tables(const Plan& plan) {
   const std::vector<StageRow> rows = rows_of(plan.stages);
@@ -150,33 +169,16 @@ std::string stage_tables(const Plan& plan) {
   const std::int64_t most =
       total(*std::max_element(plan.stages.begin(), plan.stages.end(),
                               [&](const StagePlan& a, const StagePlan& b) { return total(a) < total(b); }));
-  std::size_t width = 6;
-  std::size_t live_width = 5;
+  TextTable costs("stage",
+                  {{"parameters"}, {"live"}, {"FLOP a step"}, {"memory"}, {"layers", TextTable::Align::kLeft}});
   for (const StageRow& row : rows) {
-    width = std::max(width, row.layers.size());
-    live_width = std::max(live_width, live_text(row.plan->pieces).size());
+    costs.add(row.stages,
+              {fmt::format("{}", row.plan->parameters), fmt::format("{}", row.plan->live),
+               format_flops(row.plan->flops),
+               format_bytes(total(*row.plan)) + (total(*row.plan) == most ? " *" : "  "), row.layers});
   }
-  std::string text = fmt::format("{:<9} {:<{}} {:>14} {:>{}} {:>14} {:>12}\n", "stage", "layers", width,
-                                 "parameters", "live", live_width, "FLOP a step", "memory");
-  for (const StageRow& row : rows) {
-    text += fmt::format("{:<9} {:<{}} {:>14} {:>{}} {:>14} {:>12}{}\n", row.stages, row.layers, width,
-                        row.plan->parameters, live_text(row.plan->pieces), live_width,
-                        format_flops(row.plan->flops), format_bytes(total(*row.plan)),
-                        total(*row.plan) == most ? " *" : "");
-  }
-  text += "Of one rank of the stage; live: micro-batches alive at once; * needs most.\n\n";
-  text += fmt::format("{:<9}", "stage");
-  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
-    text += fmt::format(" {:>13}", name_of(static_cast<MemoryCategory>(i)));
-  }
-  text += '\n';
-  for (const StageRow& row : rows) {
-    text += fmt::format("{:<9}", row.stages);
-    for (const std::int64_t bytes : row.plan->rank.memory.bytes)
-      text += fmt::format(" {:>13}", format_bytes(bytes));
-    text += '\n';
-  }
-  return text + '\n';
+  return costs.text() + "Of one rank; live: micro-batches alive at once, in all its pieces; * needs most.\n\n" +
+         stage_memory(rows) + '\n';
 }
 
 // --- Bytes sent. ---
@@ -205,19 +207,25 @@ std::string first_ranks(const Plan& plan) {
 // A ring's link carries what a rank sends, and the link between two stages what either sends.
 std::string sent_table(const Plan& plan) {
   const bool staged = plan.stages.size() > 1;
-  std::string text = fmt::format("{:<38} {:>16} {:>16}{}\n", "bytes sent a step", "a rank", "on a link",
-                                 staged ? "  most on stage" : "");
-  const auto add = [&](const std::string& what, std::int64_t stage, std::int64_t bytes, std::int64_t on_link) {
-    text +=
-        fmt::format("{:<38} {:>16} {:>16}{}\n", what, bytes, on_link, staged ? fmt::format("  {}", stage) : "");
+  std::vector<TextTable::Column> columns = {{"a rank"}, {"on a link"}};
+  if (staged) columns.push_back({"most on stage"});
+  TextTable table("bytes sent a step", std::move(columns));
+  const auto add = [&](const std::string& what, std::int64_t bytes, const std::string& on_link,
+                       const std::string& stage) {
+    std::vector<std::string> cells = {fmt::format("{}", bytes), on_link};
+    if (staged) cells.push_back(stage);
+    table.add(what, std::move(cells));
   };
   for (const AxisRow& row : kAxisRows) {
     const std::int64_t stage = busiest_stage(plan, {row.traffic});
     const std::int64_t bytes = plan.stages[static_cast<std::size_t>(stage)].rank.along_axes[row.traffic];
-    if (bytes > 0) add(fmt::format("{}  {}", row.axis, row.what), stage, bytes, bytes);
+    if (bytes > 0) {
+      add(fmt::format("{}  {}", row.axis, row.what), bytes, fmt::format("{}", bytes), fmt::format("{}", stage));
+    }
   }
   const std::int64_t control = plan.rank(0).sent.sent_for(Traffic::kControl);
-  return text + fmt::format("{:<38} {:>16}\n\n", "all control values", control);
+  add("all control values", control, "", "");
+  return table.text() + '\n';
 }
 
 }  // namespace
@@ -243,7 +251,7 @@ std::string to_text(const Plan& plan, const Config& config) {
   }
   text += fmt::format("\none step: {} tokens, {} executed; MFU counts {} a token ({})\n", plan.tokens_per_step,
                       format_flops(plan.step_flops), format_flops(plan.model_flops_per_token), kFlopConvention);
-  return text;
+  return wrap(text, TextTable::kWidth);
 }
 
 }  // namespace meshtrain

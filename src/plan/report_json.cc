@@ -50,6 +50,9 @@ nlohmann::json stages_json(const Plan& plan) {
     json.push_back({{"stage", json.size()},
                     {"parameters", stage.parameters},
                     {"pieces", pieces},
+                    {"live_micro_batches", stage.live},
+                    {"split_micro_batches", stage.split},
+                    {"split_bytes", stage.split_bytes},
                     {"memory", memory_to_json(stage.rank.memory)},
                     {"flops_per_step", to_json(stage.flops)}});
   }

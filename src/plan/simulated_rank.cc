@@ -7,11 +7,6 @@
 
 namespace meshtrain {
 
-Config with_micro_steps(Config config, std::int64_t steps) {
-  config.train.global_batch = config.train.micro_batch * config.mesh.dp * steps;
-  return config;
-}
-
 SimulatedRank::SimulatedRank(const Config& config, std::int64_t rank)
     : world_(make_sim_world(static_cast<int>(rank), static_cast<int>(ranks_of(config.mesh)))),
       device_(world_->make_device()),

@@ -13,9 +13,6 @@
 
 namespace meshtrain {
 
-// The config with so many micro-batches a step of each pipeline.
-Config with_micro_steps(Config config, std::int64_t steps);
-
 class SimulatedRank {
  public:
   // What was counted in a part of the step.

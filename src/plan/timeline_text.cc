@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text_wrap.h"
 #include "pipeline/timeline.h"
 #include "train/assembly.h"
 #include "train/stages.h"
@@ -19,12 +20,14 @@ std::string timeline_text(const Plan& plan, const Config& config, int columns) {
     return static_cast<double>(piece.flops[static_cast<std::size_t>(action.step)]);
   };
   const Timeline timeline = simulate(shape, orders_of(schedule, shape), {.action = flops, .transfer = 0.0});
-  return fmt::format("{}, {} stages, {} micro-batch{}{}\n", schedule.name, shape.stages, shape.micro_batches,
-                     shape.micro_batches == 1 ? "" : "es",
-                     shape.chunks > 1 ? fmt::format(", {} pieces a stage", shape.chunks) : "") +
-         draw(schedule, shape, columns) +
-         fmt::format("with the FLOPs of this model's pieces, and transfers that take no time: idle {:.1f} %\n",
-                     100.0 * timeline.idle_fraction());
+  const std::string text =
+      fmt::format("{}, {} stages, {} micro-batch{}{}\n", schedule.name, shape.stages, shape.micro_batches,
+                  shape.micro_batches == 1 ? "" : "es",
+                  shape.chunks > 1 ? fmt::format(", {} pieces a stage", shape.chunks) : "") +
+      draw(schedule, shape, columns) +
+      fmt::format("with the FLOPs of this model's pieces, and transfers that take no time: idle {:.1f} %\n",
+                  100.0 * timeline.idle_fraction());
+  return wrap(text, static_cast<std::size_t>(columns));
 }
 
 }  // namespace meshtrain

@@ -57,14 +57,15 @@ std::size_t bytes_before(std::string_view text, const Ends& ends) {
 std::string to_json_line(const StepMetrics& m) {
   return fmt::format(
       R"({{"step": {}, "loss": {}, "grad_norm": {}, "lr": {}, "tokens": {}, "tokens_per_second": {}, )"
-      R"("step_seconds": {}, "mfu": {}, "skipped": {}}})",
+      R"("step_seconds": {}, "mfu": {}, "skipped": {}{}}})",
       m.step, number(m.loss), number(m.grad_norm), number(m.lr), m.tokens, number(m.tokens_per_second),
-      number(m.step_seconds), number(m.mfu), m.skipped);
+      number(m.step_seconds), number(m.mfu), m.skipped,
+      m.loss_scale ? fmt::format(R"(, "loss_scale": {})", number(*m.loss_scale)) : "");
 }
 
 std::string to_json_line(const EvalMetrics& m) {
-  return fmt::format(R"({{"step": {}, "eval_loss": {}, "eval_bits_per_byte": {}}})", m.step, number(m.loss),
-                     number(m.bits_per_byte));
+  return fmt::format(R"({{"step": {}, "eval_loss": {}, "eval_bits_per_byte": {}, "eval_tokens": {}}})", m.step,
+                     number(m.loss), number(m.bits_per_byte), m.tokens);
 }
 
 std::string to_json_line(const RollbackMetrics& m) {

@@ -18,14 +18,16 @@ struct StepMetrics {
   std::int64_t tokens = 0;         // trained on so far, this step's included
   double tokens_per_second = 0.0;  // of this step
   double step_seconds = 0.0;
-  std::optional<double> mfu;  // 0 … 1; absent when no peak is known
-  bool skipped = false;       // fp16 overflow: nothing was updated
+  std::optional<double> mfu;         // 0 … 1; absent when no peak is known
+  bool skipped = false;              // fp16 overflow: nothing was updated
+  std::optional<double> loss_scale;  // fp16: of this step; absent, and not in the line, in other precisions
 };
 
 struct EvalMetrics {
   std::int64_t step = 0;                // steps done when it was evaluated
   double loss = 0.0;                    // mean over the evaluated tokens
   std::optional<double> bits_per_byte;  // absent when the number of bytes is not known
+  std::int64_t tokens = 0;              // evaluated
 };
 
 // A run went back to `step`, to leave the data of a bad step out.
@@ -40,11 +42,10 @@ struct RollbackMetrics {
 };
 
 // One line without its end: {"step": 1, "loss": …, "grad_norm": …, "lr": …, "tokens": …, "tokens_per_second":
-// …, "step_seconds": …, "mfu": …, "skipped": false}, and {"step": 1, "eval_loss": …, "eval_bits_per_byte": …}
-// and {"step": 1, "rollback": {"bad_step": 3, "reason": "…", "loss": …, "grad_norm": …, "threshold": …,
-// "left_out": [[first, count], …]}}.
-// Numbers have the fewest digits that read back to the same bits. JSON has no infinity and no NaN: a value
-// that is absent or not finite is null.
+// …, "step_seconds": …, "mfu": …, "skipped": false} with "loss_scale" in fp16, and {"step": 1, "eval_loss": …,
+// "eval_bits_per_byte": …, "eval_tokens": …} and {"step": 1, "rollback": {"bad_step": 3, "reason": "…", "loss":
+// …, "grad_norm": …, "threshold": …, "left_out": [[first, count], …]}}. Numbers have the fewest digits that
+// read back to the same bits. JSON has no infinity and no NaN: a value that is absent or not finite is null.
 std::string to_json_line(const StepMetrics& metrics);
 std::string to_json_line(const EvalMetrics& metrics);
 std::string to_json_line(const RollbackMetrics& metrics);

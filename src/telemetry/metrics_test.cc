@@ -29,7 +29,8 @@ StepMetrics step(std::int64_t number) {
           .tokens = number * 8192,
           .tokens_per_second = 1234.5,
           .step_seconds = 0.25,
-          .mfu = 0.4};
+          .mfu = 0.4,
+          .loss_scale = {}};
 }
 
 std::string contents(const std::string& path) {
@@ -55,8 +56,14 @@ TEST(MetricsLine, HasTheContractsKeys) {
   EXPECT_EQ(to_json_line(step(3)),
             R"({"step": 3, "loss": 2.5, "grad_norm": 1.0, "lr": 0.0001, "tokens": 24576, )"
             R"("tokens_per_second": 1234.5, "step_seconds": 0.25, "mfu": 0.4, "skipped": false})");
-  EXPECT_EQ(to_json_line(EvalMetrics{.step = 3, .loss = 2.5, .bits_per_byte = 1.25}),
-            R"({"step": 3, "eval_loss": 2.5, "eval_bits_per_byte": 1.25})");
+  StepMetrics fp16 = step(3);
+  fp16.loss_scale = 32768.0;
+  EXPECT_EQ(to_json_line(fp16),
+            R"({"step": 3, "loss": 2.5, "grad_norm": 1.0, "lr": 0.0001, "tokens": 24576, )"
+            R"("tokens_per_second": 1234.5, "step_seconds": 0.25, "mfu": 0.4, "skipped": false, )"
+            R"("loss_scale": 32768.0})");
+  EXPECT_EQ(to_json_line(EvalMetrics{.step = 3, .loss = 2.5, .bits_per_byte = 1.25, .tokens = 1984}),
+            R"({"step": 3, "eval_loss": 2.5, "eval_bits_per_byte": 1.25, "eval_tokens": 1984})");
 }
 
 TEST(MetricsLine, NumbersReadBackToTheSameBits) {
@@ -80,21 +87,22 @@ TEST(MetricsLine, WhatIsNotFiniteOrNotKnownIsNull) {
   EXPECT_TRUE(json["grad_norm"].is_null());
   EXPECT_TRUE(json["mfu"].is_null());
   EXPECT_EQ(json["skipped"], true);
-  EXPECT_TRUE(
-      Json::parse(to_json_line(EvalMetrics{.step = 1, .loss = 1.0, .bits_per_byte = {}}))["eval_bits_per_byte"]
-          .is_null());
+  EXPECT_TRUE(Json::parse(to_json_line(
+      EvalMetrics{.step = 1, .loss = 1.0, .bits_per_byte = {}, .tokens = 0}))["eval_bits_per_byte"]
+                  .is_null());
 }
 
 TEST_F(MetricsTest, AppendsALineAStep) {
   MetricsFile file(path_, std::nullopt);
   file.append(step(1));
   EXPECT_EQ(contents(path_), to_json_line(step(1)) + "\n");  // at once
-  file.append(EvalMetrics{.step = 1, .loss = 2.0, .bits_per_byte = 1.0});
+  file.append(EvalMetrics{.step = 1, .loss = 2.0, .bits_per_byte = 1.0, .tokens = 0});
   file.append(step(2));
   file.sync();
-  EXPECT_EQ(contents(path_), to_json_line(step(1)) + "\n" +
-                                 to_json_line(EvalMetrics{.step = 1, .loss = 2.0, .bits_per_byte = 1.0}) +
-                                 "\n" + to_json_line(step(2)) + "\n");
+  EXPECT_EQ(contents(path_),
+            to_json_line(step(1)) + "\n" +
+                to_json_line(EvalMetrics{.step = 1, .loss = 2.0, .bits_per_byte = 1.0, .tokens = 0}) + "\n" +
+                to_json_line(step(2)) + "\n");
 }
 
 TEST_F(MetricsTest, ANewRunBeginsAnEmptyFile) {
@@ -107,7 +115,7 @@ TEST_F(MetricsTest, AResumedRunWritesNoStepTwice) {
   {
     MetricsFile file(path_, std::nullopt);
     for (std::int64_t i = 1; i <= 12; ++i) file.append(step(i));
-    file.append(EvalMetrics{.step = 12, .loss = 1.0, .bits_per_byte = {}});
+    file.append(EvalMetrics{.step = 12, .loss = 1.0, .bits_per_byte = {}, .tokens = 0});
   }
   MetricsFile file(path_, 9);
   for (std::int64_t i = 10; i <= 12; ++i) file.append(step(i));
@@ -127,7 +135,7 @@ TEST_F(MetricsTest, SaysWhetherAnEvaluationIsRecorded) {
   MetricsFile file(path_, std::nullopt);
   file.append(step(5));
   EXPECT_FALSE(has_evaluation(path_, 5));
-  file.append(EvalMetrics{.step = 5, .loss = 2.0, .bits_per_byte = {}});
+  file.append(EvalMetrics{.step = 5, .loss = 2.0, .bits_per_byte = {}, .tokens = 0});
   EXPECT_TRUE(has_evaluation(path_, 5));
   EXPECT_FALSE(has_evaluation(path_, 4));
 }
@@ -157,7 +165,7 @@ TEST(MetricsLine, OfARollback) {
 }
 
 TEST_F(MetricsTest, ARollbackCutsTheStepsThatWillBeDoneAgain) {
-  const EvalMetrics eval{.step = 2, .loss = 2.0, .bits_per_byte = {}};
+  const EvalMetrics eval{.step = 2, .loss = 2.0, .bits_per_byte = {}, .tokens = 0};
   MetricsFile file(path_, std::nullopt);
   file.append(step(1));
   file.append(step(2));

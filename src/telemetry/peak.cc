@@ -1,5 +1,7 @@
 #include "telemetry/peak.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -13,10 +15,23 @@
 namespace meshtrain {
 namespace {
 
-double tflops(const MatmulShape& s, double seconds) {
-  const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  return seconds > 0.0 ? flops / seconds / 1e12 : 0.0;
+double flops_of(const MatmulShape& s) {
+  return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
 }
+
+double tflops(const MatmulShape& shape, double seconds) {
+  return seconds > 0.0 ? flops_of(shape) / seconds / 1e12 : 0.0;
+}
+
+// Of this process, all threads.
+double cpu_seconds_so_far() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Elements, fp32 before they are cast.
+constexpr std::int64_t kRandomBlock = 1 << 16;
 
 // Operands of one product, on a device of their own.
 class Operands {
@@ -37,12 +52,19 @@ class Operands {
   }
 
  private:
+  // A block of random numbers again and again: no product takes longer for it, and drawing all of a large
+  // matrix would.
   Tensor random_matrix(std::int64_t rows, std::int64_t columns, DType dtype, const char* purpose) {
     const Tensor matrix = arena_.allocate(dtype, {rows, columns});
+    const Tensor flat = matrix.view({rows * columns});
     const ArenaScope scope(arena_);
-    const Tensor wide = arena_.allocate(DType::kF32, {rows, columns});
-    ops::fill_normal(stream_, wide.view({rows * columns}), RandomStream(1, purpose), 0, 0.0F, 1.0F);
-    ops::cast(stream_, wide, matrix);
+    const std::int64_t block = std::min(flat.numel(), kRandomBlock);
+    const Tensor wide = arena_.allocate(DType::kF32, {block});
+    ops::fill_normal(stream_, wide, RandomStream(1, purpose), 0, 0.0F, 1.0F);
+    for (std::int64_t begin = 0; begin < flat.numel(); begin += block) {
+      const std::int64_t count = std::min(block, flat.numel() - begin);
+      ops::cast(stream_, wide.slice(0, 0, count), flat.slice(0, begin, count));
+    }
     return matrix;
   }
 
@@ -58,8 +80,8 @@ class Operands {
 }  // namespace
 
 std::int64_t matmul_bytes(const MatmulShape& s, const MatmulBenchOptions& options) {
-  const std::int64_t widest = std::max(s.m, s.n) * s.k * size_of(DType::kF32);
-  return (s.m * s.k + s.n * s.k + s.m * s.n) * size_of(options.dtype) + widest + options.flush_bytes + 8192;
+  return (s.m * s.k + s.n * s.k + s.m * s.n) * size_of(options.dtype) + kRandomBlock * size_of(DType::kF32) +
+         options.flush_bytes + 8192;
 }
 
 double MatmulTiming::mean_tflops() const {
@@ -77,7 +99,7 @@ double MatmulTiming::best_tflops() const {
 
 MatmulTiming time_matmul(const MatmulShape& shape, const MatmulBenchOptions& options,
                          const std::function<bool()>& stop) {
-  MatmulTiming timing{.shape = shape, .seconds = {}};
+  MatmulTiming timing{.shape = shape, .seconds = {}, .cpu_seconds = 0.0};
   if (stop()) return timing;
   Operands operands(shape, options);
   const Stopwatch whole;
@@ -85,24 +107,38 @@ MatmulTiming time_matmul(const MatmulShape& shape, const MatmulBenchOptions& opt
   for (int i = 0; i < options.warmup && !stop(); ++i) operands.multiply();
   for (int i = 0; i < options.repeats && !stop(); ++i) {
     operands.flush();
+    const double cpu_before = cpu_seconds_so_far();
     const Stopwatch one;
     operands.multiply();
     timing.seconds.push_back(one.seconds());
+    timing.cpu_seconds += cpu_seconds_so_far() - cpu_before;
     if (late()) break;
   }
   return timing;
 }
 
-double quick_peak_tflops(DType dtype, int threads) {
-  // Shapes of a training step's products, large enough for every blocking.
-  constexpr MatmulShape kShapes[] = {{2048, 2048, 2048}, {4096, 3072, 768}, {4096, 768, 3072}};
-  double best = 0.0;
+KnownPeak quick_peak(DType dtype, int threads) {
+  constexpr double kSeconds = 0.5;      // in all
+  constexpr double kUndisturbed = 0.8;  // part of their time that the threads had their cores
+  // Shapes of a training step's products, the last ones large enough for every blocking.
+  constexpr MatmulShape kShapes[] = {
+      {512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 3072, 768}, {4096, 768, 3072}};
+  KnownPeak peak;
+  const Stopwatch whole;
   for (const MatmulShape& shape : kShapes) {
+    const double left = kSeconds - whole.seconds();
+    // A first product to warm up, and two that count.
+    const double expected = peak.tflops > 0.0 ? 3.0 * flops_of(shape) / (peak.tflops * 1e12) : 0.0;
+    if (expected > left) continue;
     const MatmulBenchOptions options = {
-        .dtype = dtype, .threads = threads, .warmup = 1, .repeats = 20, .seconds_limit = 0.3};
-    best = std::max(best, time_matmul(shape, options, [] { return false; }).best_tflops());
+        .dtype = dtype, .threads = threads, .warmup = 1, .repeats = 20, .seconds_limit = left / 3.0};
+    const MatmulTiming timing = time_matmul(shape, options, [] { return false; });
+    if (timing.best_tflops() <= peak.tflops) continue;
+    const double seconds = std::accumulate(timing.seconds.begin(), timing.seconds.end(), 0.0);
+    peak = {.tflops = timing.best_tflops(),
+            .undisturbed = timing.cpu_seconds >= kUndisturbed * threads * seconds};
   }
-  return best;
+  return peak;
 }
 
 }  // namespace meshtrain

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "telemetry/peak_cache.h"
 
 namespace meshtrain {
 
@@ -19,6 +20,7 @@ struct MatmulShape {
 struct MatmulTiming {
   MatmulShape shape;
   std::vector<double> seconds;  // one a timed repetition
+  double cpu_seconds = 0.0;     // of this process, all threads, in these repetitions
   // TFLOP/s of the mean, median and shortest time.
   double mean_tflops() const;
   double median_tflops() const;
@@ -44,7 +46,7 @@ MatmulTiming time_matmul(const MatmulShape& shape, const MatmulBenchOptions& opt
 // Bytes that a measurement of `shape` allocates.
 std::int64_t matmul_bytes(const MatmulShape& shape, const MatmulBenchOptions& options);
 
-// TFLOP/s of the best of a few large shapes, in about a second.
-double quick_peak_tflops(DType dtype, int threads);
+// Of a few shapes of a training step's products, the larger ones only where half a second suffices for them.
+KnownPeak quick_peak(DType dtype, int threads);
 
 }  // namespace meshtrain

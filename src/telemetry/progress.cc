@@ -1,13 +1,15 @@
 #include "telemetry/progress.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
+#include "base/terminal.h"
+#include "base/text_wrap.h"
 #include "telemetry/units.h"
 
 namespace meshtrain {
@@ -22,8 +24,9 @@ std::string short_count(double value) {
   return fmt::format("{:.0f}", value);
 }
 
-std::string mfu_text(const std::optional<double>& mfu) {
-  return mfu && std::isfinite(*mfu) ? fmt::format("{:.1f}%", 100.0 * *mfu) : "n/a";
+// The sign of what is not a number says nothing.
+double without_sign_of_nan(double value) {
+  return std::isnan(value) ? std::abs(value) : value;
 }
 
 void put(std::FILE* out, std::string_view text) {
@@ -33,10 +36,35 @@ void put(std::FILE* out, std::string_view text) {
 
 }  // namespace
 
-std::string progress_text(const StepMetrics& m, std::int64_t total_steps, double seconds_left) {
-  return fmt::format("step {}/{}  loss {:.4f}  norm {:.2f}  lr {:.2e}  {} tokens/s  MFU {}  {} left{}", m.step,
-                     total_steps, m.loss, m.grad_norm, m.lr, short_count(m.tokens_per_second), mfu_text(m.mfu),
-                     format_seconds(seconds_left), m.skipped ? "  (skipped: overflow)" : "");
+std::string progress_text(const StepMetrics& m, std::int64_t total_steps, double seconds_left, int width) {
+  const bool has_mfu = m.mfu && std::isfinite(*m.mfu);
+  struct Part {
+    std::string text;
+    int importance;  // the least important are omitted first
+  };
+  std::vector<Part> parts = {
+      {fmt::format("step {}/{}", m.step, total_steps), 9},
+      {fmt::format("loss {:.4f}", without_sign_of_nan(m.loss)), 8},
+      {fmt::format("norm {:.2f}", without_sign_of_nan(m.grad_norm)), 2},
+      {fmt::format("lr {:.2e}", m.lr), 1},
+      {fmt::format("{} tokens/s", short_count(m.tokens_per_second)), 4},
+      {has_mfu ? fmt::format("MFU {:.1f}%", 100.0 * *m.mfu) : "", 3},
+      {fmt::format("{} left", format_seconds(seconds_left)), 5},
+      {m.skipped ? "(skipped: overflow)" : "", 7},
+  };
+  std::erase_if(parts, [](const Part& part) { return part.text.empty(); });
+  const auto joined = [&] {
+    std::string text;
+    for (const Part& part : parts) text += (text.empty() ? "" : "  ") + part.text;
+    return text;
+  };
+  std::string text = joined();
+  while (width > 0 && text.size() > static_cast<std::size_t>(width) && parts.size() > 2) {
+    parts.erase(std::min_element(parts.begin(), parts.end(),
+                                 [](const Part& a, const Part& b) { return a.importance < b.importance; }));
+    text = joined();
+  }
+  return text;
 }
 
 ProgressOptions progress_options_for(std::FILE* out) {
@@ -44,9 +72,7 @@ ProgressOptions progress_options_for(std::FILE* out) {
   const int descriptor = fileno(out);
   options.terminal = descriptor >= 0 && isatty(descriptor) != 0;
   options.seconds_between = options.terminal ? 0.1 : 10.0;
-  winsize size{};
-  if (options.terminal && ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-    options.width = size.ws_col;
+  options.width = [descriptor] { return static_cast<int>(terminal_columns(descriptor)); };
   return options;
 }
 
@@ -54,24 +80,30 @@ Progress::Progress(std::FILE* out, ProgressOptions options) : out_(out), options
 
 void Progress::step(const StepMetrics& metrics) {
   const double left = seconds_left(metrics);
-  const bool first = steps_seen_ == 1;
   const ProgressClock::time_point now = options_.now();
-  if (first && !options_.mfu_convention.empty()) keep_line("MFU counts " + options_.mfu_convention);
-  const bool due = first || metrics.step >= options_.total_steps ||
-                   std::chrono::duration<double>(now - last_line_).count() >= options_.seconds_between;
-  if (!due) return;
+  const auto seconds_since = [now](ProgressClock::time_point then) {
+    return std::chrono::duration<double>(now - then).count();
+  };
+  const bool marked = steps_seen_ == 1 || metrics.step >= options_.total_steps;
+  if (!marked && seconds_since(last_line_) < options_.seconds_between) return;
   last_line_ = now;
-  std::string text = progress_text(metrics, options_.total_steps, left);
-  if (!options_.terminal) return keep_line(text);
+  if (!options_.terminal) return keep_line(progress_text(metrics, options_.total_steps, left));
   // The last column stays free: writing it makes some terminals wrap.
-  text.resize(std::min(text.size(), static_cast<std::size_t>(std::max(options_.width - 1, 1))));
+  const auto width = static_cast<std::size_t>(std::max(options_.width() - 1, 1));
+  std::string text = progress_text(metrics, options_.total_steps, left, static_cast<int>(width));
+  text.resize(std::min(text.size(), width));
+  if (marked || seconds_since(last_kept_) >= options_.seconds_kept) {
+    last_kept_ = now;
+    return keep_line(text);
+  }
   put(out_, fmt::format("{}{}", kClearLine, text));
   line_open_ = true;
 }
 
 void Progress::eval(const EvalMetrics& metrics) {
-  std::string text = fmt::format("step {}  eval loss {:.4f}", metrics.step, metrics.loss);
+  std::string text = fmt::format("step {}  eval loss {:.4f}", metrics.step, without_sign_of_nan(metrics.loss));
   if (metrics.bits_per_byte) text += fmt::format("  {:.4f} bits/byte", *metrics.bits_per_byte);
+  text += fmt::format("  over {} tokens", metrics.tokens);
   keep_line(text);
 }
 
@@ -85,7 +117,10 @@ void Progress::finish() {
 }
 
 void Progress::keep_line(std::string_view text) {
-  put(out_, fmt::format("{}{}\n", line_open_ ? kClearLine : "", text));
+  const std::string shown = options_.terminal
+                                ? wrap(text, static_cast<std::size_t>(std::max(options_.width(), 1)))
+                                : std::string(text);
+  put(out_, fmt::format("{}{}\n", line_open_ ? kClearLine : "", shown));
   line_open_ = false;
 }
 

@@ -1,4 +1,5 @@
-// What a person sees of a run: on a terminal one line that is rewritten, in a log a plain line now and then.
+// What a person sees of a run: on a terminal one line that is rewritten, and now and then left standing; in a
+// log a plain line now and then.
 #pragma once
 
 #include <chrono>
@@ -16,15 +17,16 @@ using ProgressClock = std::chrono::steady_clock;
 
 struct ProgressOptions {
   std::int64_t total_steps = 0;
-  // What MFU counts and against which peak, said once before the first step; empty: MFU is n/a.
-  std::string mfu_convention;
   bool terminal = false;
-  int width = 80;                // terminal: columns, which the line never exceeds
+  // Terminal: columns, which the line never exceeds; asked for each line, since windows change.
+  std::function<int()> width = [] { return 80; };
   double seconds_between = 0.0;  // a line is written at most this often; the first and last step always are
+  double seconds_kept = 30.0;    // terminal: the first and last line stay, and one in between this often
   std::function<ProgressClock::time_point()> now = [] { return ProgressClock::now(); };
 };
 
-// For `out` as it is: a terminal of some width (ten lines a second), or a file or pipe (one in ten seconds).
+// For `out` as it is: a terminal of some width (rewritten ten times a second), or a file or pipe (a line in ten
+// seconds).
 ProgressOptions progress_options_for(std::FILE* out);
 
 // Writes to `out`, which must outlive it. Used by one thread. A failing write is ignored: a closed terminal
@@ -53,9 +55,13 @@ class Progress {
   std::int64_t steps_seen_ = 0;
   double mean_step_seconds_ = 0.0;  // recent steps weigh most
   ProgressClock::time_point last_line_;
+  ProgressClock::time_point last_kept_;
 };
 
-// "step 12/200  loss 2.3457  norm 0.81  lr 3.00e-04  12.3k tokens/s  MFU 41.2%  2m10s left".
-std::string progress_text(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left);
+// "step 12/200  loss 2.3457  norm 0.81  lr 3.00e-04  12.3k tokens/s  MFU 41.2%  2m10s left", without MFU where
+// no peak is known. Of what takes more columns than `width`, the learning rate, the norm, MFU, the rate and the
+// time left are omitted, in this order, until it fits; 0: no limit.
+std::string progress_text(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left,
+                          int width = 0);
 
 }  // namespace meshtrain

@@ -1,11 +1,15 @@
 #include "telemetry/progress.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace meshtrain {
 namespace {
@@ -45,7 +49,8 @@ StepMetrics step(std::int64_t number) {
           .tokens = 0,
           .tokens_per_second = 12345.0,
           .step_seconds = 2.0,
-          .mfu = 0.4118};
+          .mfu = 0.4118,
+          .loss_scale = {}};
 }
 
 TEST(ProgressText, SaysWhatMatters) {
@@ -55,21 +60,50 @@ TEST(ProgressText, SaysWhatMatters) {
   unknown.mfu.reset();
   unknown.tokens_per_second = std::numeric_limits<double>::infinity();
   unknown.skipped = true;
-  EXPECT_EQ(
-      progress_text(unknown, 2, std::numeric_limits<double>::quiet_NaN()),
-      "step 1/2  loss 2.3457  norm 0.81  lr 3.00e-04  n/a tokens/s  MFU n/a  n/a left  (skipped: overflow)");
+  EXPECT_EQ(progress_text(unknown, 2, std::numeric_limits<double>::quiet_NaN()),
+            "step 1/2  loss 2.3457  norm 0.81  lr 3.00e-04  n/a tokens/s  n/a left  (skipped: overflow)");
+}
+
+TEST(ProgressText, WhatIsNotANumberHasNoSign) {
+  StepMetrics metrics = step(1);
+  for (const double nan :
+       {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::quiet_NaN()}) {
+    metrics.loss = metrics.grad_norm = nan;
+    EXPECT_EQ(progress_text(metrics, 2, 1.0).substr(0, 28), "step 1/2  loss nan  norm nan");
+  }
+}
+
+// Whole fields go, the least important first.
+TEST(ProgressText, IsShortenedToTheWidth) {
+  const std::vector<std::string> expected = {
+      "step 12/200  loss 2.3457  norm 0.81  lr 3.00e-04  12.3k tokens/s  MFU 41.2%  2m10s left",
+      "step 12/200  loss 2.3457  norm 0.81  12.3k tokens/s  MFU 41.2%  2m10s left",
+      "step 12/200  loss 2.3457  12.3k tokens/s  MFU 41.2%  2m10s left",
+      "step 12/200  loss 2.3457  12.3k tokens/s  2m10s left",
+      "step 12/200  loss 2.3457  2m10s left",
+      "step 12/200  loss 2.3457"};
+  for (int width = 20; width <= 100; ++width) {
+    const auto fits = std::find_if(expected.begin(), expected.end(), [&](const std::string& text) {
+      return text.size() <= static_cast<std::size_t>(width);
+    });
+    EXPECT_EQ(progress_text(step(12), 200, 130.0, width), fits == expected.end() ? expected.back() : *fits)
+        << width;
+  }
+  StepMetrics skipped = step(12345678);
+  skipped.skipped = true;
+  EXPECT_EQ(progress_text(skipped, 100000000, 1e6, 70),
+            "step 12345678/100000000  loss 2.3457  (skipped: overflow)");
 }
 
 TEST_F(ProgressTest, ALogGetsALineNowAndThen) {
   options_.seconds_between = 10.0;
-  options_.mfu_convention = "6*N a token, of 2.0 TFLOP/s";
   Progress progress(out_, options_);
   for (std::int64_t i = 1; i <= 100; ++i, advance(1.0)) progress.step(step(i));
   progress.finish();
   const std::string text = written();
-  EXPECT_EQ(text.find("MFU counts 6*N a token, of 2.0 TFLOP/s\nstep 1/100  "), 0U);
+  EXPECT_EQ(text.find("step 1/100  "), 0U);
   // Steps 1, 11, 21 … 91 and the last one.
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + 11);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 11);
   EXPECT_NE(text.find("\nstep 11/100"), std::string::npos);
   EXPECT_EQ(text.find("step 12/100"), std::string::npos);
   EXPECT_NE(text.find("\nstep 100/100"), std::string::npos);
@@ -79,23 +113,56 @@ TEST_F(ProgressTest, ALogGetsALineNowAndThen) {
 
 TEST_F(ProgressTest, ATerminalHasOneRewrittenLine) {
   options_.terminal = true;
-  options_.width = 40;
+  options_.width = [] { return 30; };
   options_.seconds_between = 0.1;
   Progress progress(out_, options_);
-  progress.step(step(1));
+  progress.step(step(1));  // stays
   advance(0.01);
   progress.step(step(2));  // too soon
   advance(1.0);
   progress.step(step(3));
-  progress.eval({.step = 3, .loss = 2.0, .bits_per_byte = 1.25});
+  progress.eval({.step = 3, .loss = 2.0, .bits_per_byte = 1.25, .tokens = 1984});
   advance(1.0);
   progress.step(step(4));
+  advance(1.0);
+  progress.step(step(5));
   progress.finish();
   progress.finish();  // nothing more to end
   const std::string clear = "\r\x1b[K";
-  const auto line = [](std::int64_t i) { return progress_text(step(i), 100, 0.0).substr(0, 39); };
-  EXPECT_EQ(written(), clear + line(1) + clear + line(3) + clear +
-                           "step 3  eval loss 2.0000  1.2500 bits/byte\n" + clear + line(4) + "\n");
+  const auto line = [](std::int64_t i) { return fmt::format("step {}/100  loss 2.3457", i); };
+  EXPECT_EQ(written(), line(1) + "\n" + clear + line(3) + clear +
+                           "step 3  eval loss 2.0000  1.2500 bits/byte  over 1984 tokens\n" + clear + line(4) +
+                           clear + line(5) + "\n");
+}
+
+TEST_F(ProgressTest, ATerminalKeepsAHistory) {
+  options_.terminal = true;
+  options_.seconds_between = 0.1;
+  options_.seconds_kept = 30.0;
+  Progress progress(out_, options_);
+  for (std::int64_t i = 1; i <= 100; ++i, advance(1.0)) progress.step(step(i));
+  progress.finish();
+  std::vector<std::string> kept;  // what a reader finds when the run is over
+  std::istringstream lines(written());
+  for (std::string line; std::getline(lines, line);) {
+    kept.push_back(line.substr(line.rfind('K') == std::string::npos ? 0 : line.rfind('K') + 1, 10));
+  }
+  EXPECT_EQ(kept,
+            (std::vector<std::string>{"step 1/100", "step 31/10", "step 61/10", "step 91/10", "step 100/1"}));
+}
+
+// The width is asked for each line.
+TEST_F(ProgressTest, AWindowMayBecomeNarrower) {
+  options_.terminal = true;
+  int columns = 200;
+  options_.width = [&] { return columns; };
+  Progress progress(out_, options_);
+  progress.step(step(1));
+  columns = 30;
+  progress.step(step(100));
+  const std::string text = written();
+  EXPECT_NE(text.find("lr 3.00e-04"), std::string::npos);
+  EXPECT_EQ(text.substr(text.find("step 100")), "step 100/100  loss 2.3457\n");
 }
 
 TEST_F(ProgressTest, TimeLeftForgetsTheFirstStep) {
@@ -114,8 +181,8 @@ TEST_F(ProgressTest, TimeLeftForgetsTheFirstStep) {
 TEST_F(ProgressTest, Messages) {
   Progress progress(out_, options_);
   progress.message("resumed from step 7");
-  progress.eval({.step = 7, .loss = 2.0, .bits_per_byte = {}});
-  EXPECT_EQ(written(), "resumed from step 7\nstep 7  eval loss 2.0000\n");
+  progress.eval({.step = 7, .loss = 2.0, .bits_per_byte = {}, .tokens = 512});
+  EXPECT_EQ(written(), "resumed from step 7\nstep 7  eval loss 2.0000  over 512 tokens\n");
 }
 
 TEST(ProgressOptionsFor, AFileIsNoTerminal) {

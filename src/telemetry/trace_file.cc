@@ -74,7 +74,8 @@ void TraceText::flush() {
   text_.clear();
 }
 
-TraceFile::TraceFile(const std::string& path) : path_(path), file_(path + ".tmp", std::ios::binary) {
+TraceFile::TraceFile(const std::string& path)
+    : path_(path), temporary_(path + ".tmp"), file_(temporary_.path(), std::ios::binary) {
   file_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   check_written();
 }
@@ -89,9 +90,10 @@ void TraceFile::close() {
   file_ << "\n]}\n";
   file_.close();
   check_written();
-  if (std::rename((path_ + ".tmp").c_str(), path_.c_str()) != 0) {
+  if (std::rename(temporary_.path().c_str(), path_.c_str()) != 0) {
     throw_run_error("the trace cannot be named {}: {}.", path_, std::strerror(errno));
   }
+  temporary_.keep();
 }
 
 void TraceFile::check_written() {

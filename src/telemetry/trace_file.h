@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/temporary_file.h"
 #include "base/trace.h"
 
 namespace meshtrain {
@@ -40,8 +41,8 @@ class TraceText {
   std::string text_;
 };
 
-// The file. It has its name once it is closed; before, and when writing fails, that name with ".tmp" at its
-// end. Throws RunError that names the file.
+// The file. It has its name once it is closed; before, that name with ".tmp" at its end, and nothing stays when
+// writing fails. Throws RunError that names the file.
 class TraceFile {
  public:
   explicit TraceFile(const std::string& path);
@@ -52,6 +53,7 @@ class TraceFile {
   void check_written();
 
   std::string path_;
+  TemporaryFile temporary_;
   std::ofstream file_;
   bool empty_ = true;
 };

@@ -66,6 +66,19 @@ std::string format_count(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+std::string grouped(std::int64_t count) {
+  std::string digits = fmt::format("{}", count);
+  const std::int64_t first = count < 0 ? 1 : 0;
+  for (auto at = static_cast<std::int64_t>(digits.size()) - 3; at > first; at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), ",");
+  }
+  return digits;
+}
+
+std::string grouped_count(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
+}
+
 nlohmann::json memory_to_json(const MemoryUse& use) {
   nlohmann::json json;
   for (std::size_t i = 0; i < kMemoryCategories; ++i) {

@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "train/checkpointing.h"
 #include "train/mesh_layout.h"
+#include "train/processors.h"
 #include "train/stages.h"
 #include "train/threads.h"
 
@@ -38,6 +39,13 @@ Schedule make_schedule(const Config& config) {
   return schedule;
 }
 
+// Gives every rank what each owns of the weights.
+void publish_units(const ParamStore& params, GradSync& sync) {
+  for (int unit = 0; unit < static_cast<int>(params.units().size()); ++unit) {
+    sync.publish_weights(unit, Traffic::kOther);
+  }
+}
+
 }  // namespace
 
 Assembly::Assembly(const Config& config, Device& device, World& world, const std::optional<ArenaSizes>& sizes)
@@ -53,6 +61,8 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
       config_(config),
       device_(device),
       pipeline_(pipeline_of(config)),
+      pieces_(pieces_of_stage(config, groups.place("pp"))),
+      nothing_("activations", nullptr, 0),
       tensor(*groups.tensor, *groups.tensor_background, layer_queue_, config.mesh.sequence_parallel),
       tensor_in_evaluation(tensor.counted_as(Traffic::kEvaluation)),
       layer_queue_(device, config.mesh.overlap && config.mesh.tp > 1),
@@ -64,7 +74,10 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
                          .recompute = config.recompute,
                          .tensor = tensor.part(),
                          .split_backward = schedule_of(config.mesh).splits_backward,
-                         .pieces = pieces_of_stage(config, groups.place("pp"))});
+                         .pieces = pieces_});
+  if (config.precision.compute == DType::kBF16 && !device.is_simulated()) {
+    stream.set_bf16_products(agree_on_bf16_products(*groups.control, ops::this_processor()));
+  }
   allocate_parameters();
   allocate_batch();
   model->upload_tables(stream);
@@ -84,6 +97,7 @@ Assembly::Assembly(const Config& config, Device& device, World& world, const std
                          .ranks = *groups.dp,
                          .queue = queue_,
                          .copies = *copies_,
+                         .idle = activations->whole(),
                          .tied = tied_link()},
                         {.zero = static_cast<int>(config.mesh.zero),
                          .reduction = config.reduction == "tree" ? Reduction::kTree : Reduction::kFast,
@@ -107,6 +121,8 @@ void Assembly::allocate_parameters() {
   for (std::size_t i = 0; i < optimizer->state_names().size(); ++i) {
     optimizer_buffers_.push_back(
         device_.allocate(params.owned_elements() * size_of(DType::kF32), MemoryCategory::kOptimizer));
+    // An update reads a state before it writes it.
+    ops::touch(stream, tensor_in(optimizer_buffers_.back(), 0, DType::kF32, {params.owned_elements()}));
   }
   if (config_.precision.compute == DType::kF16) {
     loss_scaler.emplace(config_.precision.loss_scale, config_.precision.loss_scale_window);
@@ -122,21 +138,20 @@ void Assembly::allocate_batch() {
 }
 
 void Assembly::lay_out_pipeline(const std::optional<ArenaSizes>& sizes) {
-  using Pass = Transformer::Pass;
   order_ = schedule_of(config_.mesh).order(pipeline_, static_cast<int>(groups.place("pp")));
   for (const PipelineAction& action : order_) {
-    const Pass pass = action.step == PipelineStep::kForward    ? Pass::kForward
-                      : action.step == PipelineStep::kBackward ? Pass::kBackward
-                                                               : Pass::kBackwardWeight;
-    for (const int unit : model->acquires_of(pass, action.chunk)) acquires_.push_back(unit);
+    for (const int unit : acquires_of(action)) acquires_.push_back(unit);
   }
-  for (int piece = 0; piece < model->pieces(); ++piece) {
-    std::vector<Arena>& arenas = slots_.emplace_back();
-    for (std::int64_t i = 0; i < peak_live(order_, piece); ++i) {
-      arenas.push_back(make_arena(device_, MemoryCategory::kActivations, "activations",
-                                  sizes ? std::optional(sizes->saved[index(piece)]) : std::nullopt));
-    }
-  }
+  slot_counts_ = slots_for(order_, pieces_);
+  activations.emplace(device_, slot_counts_, sizes ? std::optional(sizes->activations) : std::nullopt);
+}
+
+std::vector<int> Assembly::acquires_of(const PipelineAction& action) const {
+  using Pass = Transformer::Pass;
+  const Pass pass = action.step == PipelineStep::kForward    ? Pass::kForward
+                    : action.step == PipelineStep::kBackward ? Pass::kBackward
+                                                             : Pass::kBackwardWeight;
+  return model->acquires_of(pass, action.chunk);
 }
 
 TiedLink Assembly::tied_link() const {
@@ -158,7 +173,7 @@ std::vector<PipelineAction> Assembly::evaluation_order(std::int64_t micro_batche
 
 void Assembly::initialize() {
   params.initialize(stream, config_.train.seed);
-  publish_masters();
+  publish_units(params, *sync);
 }
 
 void Assembly::reset_optimizer() {
@@ -170,34 +185,35 @@ void Assembly::reset_optimizer() {
 
 void Assembly::publish_masters() {
   params.refresh_weights(stream);
-  for (int unit = 0; unit < static_cast<int>(params.units().size()); ++unit) {
-    sync->publish_weights(unit, Traffic::kOther);
-  }
+  publish_units(params, *sync);
 }
 
 BatchShape Assembly::micro_batch_shape() const {
   return {.batch = config_.train.micro_batch, .seq = config_.data.seq_len};
 }
 
-Context Assembly::context(int piece, std::int64_t micro_batch) {
-  return context_in(slot(piece, micro_batch), tensor);
+Context Assembly::context(Arena* split) {
+  return {.stream = stream,
+          .saved = nothing_,
+          .work = work,
+          .kept = split != nullptr ? *split : work,
+          // Where weight gradients come later, what they need stays until then.
+          .recomputed = split != nullptr ? *split : recomputed,
+          .units = *sync,
+          .tensor = tensor};
 }
 
-Context Assembly::evaluation_context(int piece) {
-  return context_in(slot(piece, 0), tensor_in_evaluation);
-}
-
-Context Assembly::context_in(Arena& saved, const TensorGroup& ranks) {
-  const bool splits = schedule_of(config_.mesh).splits_backward;
-  const bool recomputes = config_.recompute == RecomputePolicy::kFull;
+Context Assembly::evaluation_context() {
+  const bool recomputes =
+      config_.recompute == RecomputePolicy::kFull && !schedule_of(config_.mesh).splits_backward;
+  Arena& saved = activations->whole();
   return {.stream = stream,
           .saved = saved,
           .work = work,
-          .kept = splits ? saved : work,
-          // Where weight gradients come later, what they need stays until then.
-          .recomputed = recomputes && !splits ? recomputed : saved,
+          .kept = work,
+          .recomputed = recomputes ? recomputed : saved,
           .units = *sync,
-          .tensor = ranks};
+          .tensor = tensor_in_evaluation};
 }
 
 Tensor Assembly::owned_optimizer_state(int unit, std::size_t index) const {
@@ -244,9 +260,7 @@ MemoryUse Assembly::planned_memory() const {
 
 MemoryUse Assembly::peak_memory() const {
   MemoryUse use = planned_memory();
-  for (const std::vector<Arena>& arenas : slots_) {
-    for (const Arena& arena : arenas) use[MemoryCategory::kActivations] += arena.peak() - arena.capacity();
-  }
+  use[MemoryCategory::kActivations] += activations->filled() - activations->capacity();
   use[MemoryCategory::kActivations] += recomputed.peak() - recomputed.capacity();
   use[MemoryCategory::kWorkspace] += work.peak() - work.capacity();
   use[MemoryCategory::kCommunication] += sync->transient_peak() - sync->transient_capacity();
@@ -254,14 +268,10 @@ MemoryUse Assembly::peak_memory() const {
 }
 
 ArenaSizes Assembly::arena_peaks() const {
-  ArenaSizes sizes{
-      .saved = {}, .work = work.peak(), .recomputed = recomputed.peak(), .transient = sync->transient_peak()};
-  for (const std::vector<Arena>& arenas : slots_) {
-    std::int64_t most = 0;
-    for (const Arena& arena : arenas) most = std::max(most, arena.peak());
-    sizes.saved.push_back(most);
-  }
-  return sizes;
+  return {.activations = activations->peaks(),
+          .work = work.peak(),
+          .recomputed = recomputed.peak(),
+          .transient = sync->transient_peak()};
 }
 
 void Assembly::settle() {

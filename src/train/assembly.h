@@ -24,6 +24,7 @@
 #include "optim/schedule.h"
 #include "params/param_store.h"
 #include "pipeline/executor.h"
+#include "train/activation_slots.h"
 #include "train/config.h"
 #include "train/mesh.h"
 #include "train/mesh_layout.h"
@@ -32,7 +33,7 @@ namespace meshtrain {
 
 // Bytes that the arenas of one step reach, and the pool of whole units that ZeRO needs.
 struct ArenaSizes {
-  std::vector<std::int64_t> saved;  // of one micro-batch, by piece
+  SlotBytes activations;
   std::int64_t work = 0;
   std::int64_t recomputed = 0;  // one block's, with full recompute
   std::int64_t transient = 0;
@@ -65,20 +66,22 @@ class Assembly {
   // Which micro-batch of the global batch this rank's micro-step `step` is.
   std::int64_t micro_batch_index(std::int64_t step) const { return step * replicas() + groups.dp->rank(); }
 
-  // What this rank does in a step, in order, and the units that are acquired meanwhile.
+  // What this rank does in a step, in order, and the units that are acquired meanwhile, in all and in one
+  // action.
   const std::vector<PipelineAction>& order() const { return order_; }
   std::span<const int> acquires() const { return acquires_; }
+  std::vector<int> acquires_of(const PipelineAction& action) const;
   // The same for an evaluation of so many micro-batches, forward only.
   std::vector<PipelineAction> evaluation_order(std::int64_t micro_batches) const;
 
-  // Micro-batches of a piece that are alive at once have slots: an arena for each, in turn.
-  std::int64_t slots(int piece) const { return static_cast<std::int64_t>(slots_[index(piece)].size()); }
-  Arena& slot(int piece, std::int64_t micro_batch) {
-    return slots_[index(piece)][static_cast<std::size_t>(micro_batch % slots(piece))];
-  }
-  Context context(int piece, std::int64_t micro_batch);
+  // The stage's pieces, by chunk.
+  const std::vector<ModelPiece>& pieces() const { return pieces_; }
+  const SlotCounts& slot_counts() const { return slot_counts_; }
+  // What layers of a micro-batch with slots of its own run in. `split`: for what stays until gradients of
+  // weights, where the schedule has them apart; null: nothing stays.
+  Context context(Arena* split);
   // Between steps.
-  Context evaluation_context(int piece);
+  Context evaluation_context();
   // Arenas as far as they were filled so far.
   ArenaSizes arena_peaks() const;
 
@@ -118,11 +121,10 @@ class Assembly {
   Tensor targets;
   Arena work;
   Arena recomputed;
+  std::optional<ActivationSlots> activations;
   std::unique_ptr<PipelineExecutor> executor;
 
  private:
-  static std::size_t index(int piece) { return static_cast<std::size_t>(piece); }
-  Context context_in(Arena& saved, const TensorGroup& ranks);
   void allocate_parameters();
   void allocate_batch();
   void lay_out_pipeline(const std::optional<ArenaSizes>& sizes);
@@ -133,7 +135,9 @@ class Assembly {
   PipelineShape pipeline_;
   std::vector<PipelineAction> order_;
   std::vector<int> acquires_;
-  std::vector<std::vector<Arena>> slots_;  // by piece
+  std::vector<ModelPiece> pieces_;
+  SlotCounts slot_counts_;
+  Arena nothing_;
   Buffer batch_buffer_;
   std::vector<Buffer> optimizer_buffers_;
   Buffer checkpoint_copy_;

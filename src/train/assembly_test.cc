@@ -53,6 +53,7 @@ Config config_for(Architecture arch, const Mesh& mesh, DType compute = DType::kF
                   .context = 16,
                   .tie_embeddings = gpt2};
   config.data.seq_len = kSeq;
+  config.data.valid = "valid";  // some evaluate
   config.train.micro_batch = 1;
   config.train.global_batch = kBatch;
   config.train.grad_clip = 1.0;
@@ -147,15 +148,15 @@ TEST(Assembly, HasASlotForEveryMicroBatchThatIsAlive) {
     on_mesh(config, [&](Assembly& assembly, std::vector<std::string>& failures) {
       const std::int64_t stage = assembly.groups.place("pp");
       const ArenaSizes sizes = measure_arenas(config, assembly.groups.control->rank());
-      std::int64_t activations = sizes.recomputed;
-      for (int piece = 0; piece < assembly.model->pieces(); ++piece) {
-        const std::int64_t slots = assembly.slots(piece);
-        activations += slots * sizes.saved[static_cast<std::size_t>(piece)];
-        if (slots != peak_live(assembly.order(), piece)) failures.emplace_back("slots are not the peak");
-        const std::int64_t published = mesh.schedule == "gpipe" ? kBatch : std::min(kBatch, mesh.pp - stage);
-        if (mesh.chunks == 1 && mesh.schedule != "zb-h1" && slots != published)
-          failures.push_back(fmt::format("{} slots on stage {}", slots, stage));
-      }
+      // Of blocks: with one piece a stage, and two of a block each.
+      const std::int64_t slots = assembly.slot_counts().blocks;
+      const std::int64_t published = mesh.schedule == "gpipe"   ? kBatch
+                                     : mesh.schedule == "1f1b"  ? std::min(kBatch, mesh.pp - stage)
+                                     : mesh.schedule == "zb-h1" ? std::min(kBatch, mesh.pp)
+                                                                : 2 * (mesh.pp - 1 - stage) + mesh.pp + 1;
+      if (assembly.pieces().front().blocks > 0 && slots != published)
+        failures.push_back(fmt::format("{} slots on stage {}", slots, stage));
+      const std::int64_t activations = sizes.recomputed + sizes.activations.of_all(assembly.slot_counts());
       if (assembly.planned_memory()[MemoryCategory::kActivations] != activations)
         failures.emplace_back("bytes of activations");
       // Arenas are full to the last byte.
@@ -218,6 +219,79 @@ TEST(Assembly, EvaluationFindsTheDenseLossesOnTheLastStage) {
                            Mesh{.pp = 2, .schedule = "interleaved", .chunks = 2}}) {
     EXPECT_EQ(losses_on(mesh), dense) << to_string(mesh);
   }
+}
+
+// More micro-batches at once than a step has: none needs more of the pool of whole units for those beside it.
+TEST(Assembly, EvaluatesAnyNumberOfMicroBatches) {
+  for (const Mesh& mesh : {Mesh{.pp = 3, .zero = 3, .schedule = "zb-h1"}, Mesh{.dp = 2, .pp = 2, .zero = 3},
+                           Mesh{.pp = 2, .zero = 3, .schedule = "interleaved", .chunks = 2}}) {
+    for (const std::int64_t vocab : {97, 262}) {
+      for (const std::int64_t ffn_hidden : {8, 100}) {
+        SCOPED_TRACE(to_string(mesh) + fmt::format(" vocab {} ffn {}", vocab, ffn_hidden));
+        Config config = config_for(Architecture::kLlama, mesh);
+        config.model.tie_embeddings = true;
+        config.model.vocab = vocab;
+        config.model.ffn_hidden = ffn_hidden;
+        config.train.global_batch = mesh.dp;
+        on_mesh(config, [&](Assembly& assembly, std::vector<std::string>& failures) {
+          train_step(assembly, OwnBatch(assembly, 0).view(), 1e-3, 1);
+          const std::vector<std::int32_t> tokens(static_cast<std::size_t>(13 * kSeq), 5);
+          for (const std::size_t count : {1U, 2U, 5U, 13U}) {
+            const auto some = std::span(tokens).first(count * kSeq);
+            eval_step(assembly, {.tokens = some, .targets = some});
+          }
+          if (assembly.peak_memory() != assembly.planned_memory()) failures.emplace_back("not as planned");
+        });
+      }
+    }
+  }
+}
+
+// Message buffers alone: what the last stage sends of the table lies where activations did, which have as much
+// memory as it takes.
+TEST(Assembly, ATiedTableNeedsNoMemoryBesideActivations) {
+  for (const std::int64_t vocab : {97, 5000}) {
+    for (const std::int64_t zero : {0, 1}) {
+      SCOPED_TRACE(fmt::format("vocab {} zero {}", vocab, zero));
+      Config config = config_for(Architecture::kGpt2, {.dp = 2, .pp = 2, .zero = zero});
+      config.model.vocab = vocab;
+      on_mesh(config, [&](Assembly& assembly, std::vector<std::string>& failures) {
+        const bool first = assembly.groups.place("pp") == 0;
+        const std::int64_t message = kSeq * config.model.hidden * 4;
+        const MemoryUse planned = assembly.planned_memory();
+        if (planned[MemoryCategory::kCommunication] != 4 * message) failures.emplace_back("communication");
+        const std::int64_t table = assembly.params.units().front().elements * 4;
+        const SlotBytes bytes = measure_arenas(config, assembly.groups.control->rank()).activations;
+        const std::int64_t slots = bytes.of_all(assembly.slot_counts());
+        const std::int64_t expected = first ? std::max(slots, table) : slots;
+        if (planned[MemoryCategory::kActivations] != expected) failures.emplace_back("activations");
+        train_step(assembly, OwnBatch(assembly, 0).view(), 1e-3, 1);
+        if (assembly.peak_memory() != planned) failures.emplace_back("not as planned");
+      });
+    }
+  }
+}
+
+// Three ranks are not a power of two: two heights of a third of what is trained and of the tied table, and
+// leaves of the largest unit, once.
+TEST(Assembly, TreesShareTheirLeaves) {
+  Config config = config_for(Architecture::kGpt2, {.dp = 3});
+  config.train.global_batch = 3;
+  config.reduction = "tree";
+  on_mesh(config, [&](Assembly& assembly, std::vector<std::string>& failures) {
+    std::int64_t all = 0;
+    std::int64_t largest = 0;
+    for (const Unit& unit : assembly.params.units()) {
+      all += unit.elements;
+      largest = std::max(largest, unit.elements);
+    }
+    const std::int64_t table = assembly.params.units().front().elements;
+    const std::int64_t expected = 4 * (2 * all / 3 + 2 * table / 3 + largest);
+    if (assembly.planned_memory()[MemoryCategory::kCommunication] != expected) {
+      failures.push_back(
+          fmt::format("{} instead of {}", assembly.planned_memory()[MemoryCategory::kCommunication], expected));
+    }
+  });
 }
 
 TEST(Assembly, AFullyMaskedBatchHasNoLossOnAnyMesh) {

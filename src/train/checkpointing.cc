@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <sstream>
 
 #include "base/error.h"
@@ -198,9 +200,13 @@ std::int64_t checkpoint_bytes(const Assembly& assembly) {
 Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides) {
   const std::string text =
       read_state(checkpoint, [](const nlohmann::json& state) { return state.at("config").get<std::string>(); });
-  Config config = parse_config(text, checkpoint.path(), overrides);
+  Config config = parse_config(text, checkpoint.path(), overrides, ConfigWriter::kRun);
   config.data.tokenizer = with_carried_tokenizer(config.data.tokenizer, checkpoint);
   return config;
+}
+
+RunPosition position_of(const Checkpoint& checkpoint) {
+  return state_of(checkpoint).position;
 }
 
 void check_same_model(const ModelSpec& here, const Checkpoint& checkpoint) {
@@ -232,7 +238,7 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
   }
   check_tensors(assembly, checkpoint, has_optimizer);
   assembly.settle();  // nothing reads what is about to change
-  assembly.reset_optimizer();
+  if (!has_optimizer) assembly.reset_optimizer();
   read_all(assembly, checkpoint, has_optimizer);
   assembly.publish_masters();
   if (assembly.loss_scaler && state.loss_scaler) assembly.loss_scaler->restore(*state.loss_scaler);
@@ -247,12 +253,14 @@ void load_masters(Assembly& assembly, const WeightSource& source) {
 }
 
 void load_weights(ParamStore& params, Stream& stream, const WeightSource& source) {
-  std::vector<float> values;
+  std::int64_t largest = 0;
+  for (const Param& param : params.params()) largest = std::max(largest, param.numel());
+  const auto values = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(largest));
   for (const Param& param : params.params()) {
-    values.resize(static_cast<std::size_t>(param.numel()));
-    source.read(param.decl.name, param.decl.shape, 0, values);
+    source.read(param.decl.name, param.decl.shape, 0,
+                std::span(values.get(), static_cast<std::size_t>(param.numel())));
     source.let_go();
-    ops::cast(stream, Tensor(values.data(), DType::kF32, param.decl.shape), params.weight(param));
+    ops::cast(stream, Tensor(values.get(), DType::kF32, param.decl.shape), params.weight(param));
   }
 }
 

@@ -43,6 +43,9 @@ RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint);
 // another model, as far as shapes tell.
 void load_masters(Assembly& assembly, const WeightSource& source);
 
+// Where a run is that resumes from the checkpoint. Throws UserError when its manifest does not say.
+RunPosition position_of(const Checkpoint& checkpoint);
+
 // The config that the checkpoint's run was started with, changed by overrides "section.key=value".
 Config config_of(const Checkpoint& checkpoint, const std::vector<std::string>& overrides = {});
 

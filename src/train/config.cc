@@ -5,6 +5,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -12,20 +13,15 @@
 #include <span>
 
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/utf8_prefix.h"
 #include "train/config_defaults.h"
 #include "train/config_fields.h"
 #include "train/config_source.h"
+#include "train/config_unknown.h"
 #include "train/config_validate.h"
 
 namespace meshtrain {
 namespace {
-
-// "an integer"; "true or false" as it is.
-std::string with_article(const std::string& type) {
-  if (type.starts_with("integer")) return "an " + type;
-  return type.starts_with("number") || type.starts_with("string") ? "a " + type : type;
-}
 
 // Where a value was said: "run.toml, line 3" or "-s model.heads=4".
 using Origin = std::string;
@@ -54,44 +50,21 @@ Origin line_of(const std::string& file, const toml::node& node) {
   return fmt::format("{}, line {}", file, node.source().begin.line);
 }
 
-// Non-ASCII and control characters of a mistyped key are not worth repeating in full.
-std::string shown(std::string_view name) {
-  return name.size() > 60 ? std::string(name.substr(0, 60)) + "…" : std::string(name);
-}
-
-[[noreturn]] void throw_unknown_section(const Origin& origin, std::string_view section) {
-  std::vector<std::string> sections;
-  for (const ConfigField& field : config_fields()) {
-    if (field.key == section) {
-      throw_user_error("{}: \"{}\" stands outside of any section; did you mean {}?", origin, shown(section),
-                       field.full_name());
-    }
-    if (sections.empty() || sections.back() != field.section) sections.emplace_back(field.section);
-  }
-  throw_user_error("{}: unknown section [{}]; the nearest known one is [{}]. Sections: {}.", origin,
-                   shown(section), nearest(section, sections), fmt::join(sections, ", "));
-}
-
-// The same key in another section first, then the nearest spelling, the key's own section before others.
-[[noreturn]] void throw_unknown_key(const Origin& origin, std::string_view section, std::string_view key) {
-  std::vector<const ConfigField*> candidates;
-  for (const ConfigField& field : config_fields()) candidates.push_back(&field);
-  std::stable_partition(candidates.begin(), candidates.end(),
-                        [&](const ConfigField* field) { return field->section == section; });
-  const ConfigField* best = *std::min_element(candidates.begin(), candidates.end(), [&](auto* a, auto* b) {
-    return edit_distance(key, a->key) < edit_distance(key, b->key);
-  });
-  throw_user_error("{}: unknown key {}.{}; the nearest known key is {}. docs/config.md lists every key.",
-                   origin, section, shown(key), best->full_name());
-}
-
 bool known_section(std::string_view section) {
   return std::any_of(config_fields().begin(), config_fields().end(),
                      [&](const ConfigField& field) { return field.section == section; });
 }
 
+// Keys of earlier versions; config_synonyms.cc says what to write instead.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 1> kRetiredKeys = {
+    {{"train", "eval_batches"}}};
+
+bool is_retired(std::string_view section, std::string_view key) {
+  return std::find(kRetiredKeys.begin(), kRetiredKeys.end(), std::pair(section, key)) != kRetiredKeys.end();
+}
+
 std::size_t index_of_field(const Origin& origin, std::string_view section, std::string_view key) {
-  if (!known_section(section)) throw_unknown_section(origin, section);
+  if (!known_section(section)) throw_unknown_section(origin, section, key);
   const auto fields = config_fields();
   for (std::size_t i = 0; i < fields.size(); ++i) {
     if (fields[i].section == section && fields[i].key == key) return i;
@@ -99,18 +72,24 @@ std::size_t index_of_field(const Origin& origin, std::string_view section, std::
   throw_unknown_key(origin, section, key);
 }
 
-void collect(const toml::table& document, const std::string& file, Assignments& assignments) {
+std::string_view first_key(const toml::table* section) {
+  return section == nullptr || section->empty() ? "" : section->begin()->first.str();
+}
+
+void collect(const toml::table& document, const std::string& file, ConfigWriter writer,
+             Assignments& assignments) {
   for (const auto& [section_key, section_node] : document) {
     const std::string_view section = section_key.str();
     const Origin section_origin = line_of(file, section_node);
-    if (!known_section(section)) throw_unknown_section(section_origin, section);
     const toml::table* table = section_node.as_table();
+    if (!known_section(section)) throw_unknown_section(section_origin, section, first_key(table));
     if (table == nullptr) {
       throw_user_error("{}: \"{}\" is a section: write [{}] on a line of its own, and its keys below.",
                        section_origin, section, section);
     }
     for (const auto& [key, node] : *table) {
       const Origin origin = line_of(file, node);
+      if (writer == ConfigWriter::kRun && is_retired(section, key.str())) continue;
       assignments.of_field[index_of_field(origin, section, key.str())] = {&node, origin};
     }
   }
@@ -140,23 +119,25 @@ bool is_utf8(const std::string& text) {
 }
 
 void collect_override(const std::string& text, Assignments& assignments) {
-  const Origin origin = "-s " + shown(text);
+  const Origin origin = "-s " + shortened(text);
   const std::size_t equals = text.find('=');
   const std::size_t dot = text.find('.');
-  if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
-    throw_user_error("{}: an override has the form -s section.key=value, as in -s optimizer.lr=1e-3.", origin);
-  }
   // One line of valid text, so that config.toml can say what was said here.
   if (text.find_first_of("\n\r") != std::string::npos || !is_utf8(text)) {
     throw_user_error("{}: an override is one line of UTF-8 text without control characters.", origin);
   }
+  if (equals == std::string::npos || dot == std::string::npos || dot == 0 || dot + 1 >= equals) {
+    throw_bad_override(text);
+  }
   const std::size_t index =
       index_of_field(origin, std::string_view(text).substr(0, dot), text.substr(dot + 1, equals - dot - 1));
   const ConfigField& field = config_fields()[index];
+  const bool is_empty = text.find_first_not_of(" \t", equals + 1) == std::string::npos;
+  if (is_empty && !field.may_be_empty) throw_bad_override(text);
   std::optional<toml::table> value = override_value(field, text.substr(equals + 1));
   if (!value) {
     throw_user_error("{}: {} expects {}, found {}.", origin, field.full_name(), with_article(field.type),
-                     shown(text.substr(equals + 1)));
+                     shortened(text.substr(equals + 1)));
   }
   assignments.documents.push_back(std::move(*value));
   assignments.of_field[index] = {assignments.documents.back().get("value"), origin};
@@ -189,7 +170,8 @@ std::string read_config_file(const std::string& path) {
 
 }  // namespace
 
-Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
+Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides,
+                    ConfigWriter writer) {
   Assignments said;
   said.documents.reserve(overrides.size() + 1);  // assignments point into it
   try {
@@ -200,7 +182,7 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
                      error.description(),
                      of_model ? ". For a Hugging Face model, name the folder that the file is in" : "");
   }
-  collect(said.documents[0], name, said);
+  collect(said.documents[0], name, writer, said);
   for (const std::string& text_of_override : overrides) collect_override(text_of_override, said);
 
   Config config;
@@ -224,8 +206,8 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   return config;
 }
 
-Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return parse_config(read_config_file(path), path, overrides);
+Config load_config(const std::string& path, const std::vector<std::string>& overrides, ConfigWriter writer) {
+  return parse_config(read_config_file(path), path, overrides, writer);
 }
 
 }  // namespace meshtrain

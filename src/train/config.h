@@ -24,13 +24,13 @@ struct DataConfig {
 };
 
 struct TrainConfig {
-  std::int64_t steps = 200;        // optimizer steps in all, a resumed run's earlier ones included
-  std::int64_t global_batch = 32;  // sequences an optimizer step
-  std::int64_t micro_batch = 4;    // sequences a forward pass
-  std::uint64_t seed = 1;          // below 2^63
-  double grad_clip = 1.0;          // 0: off
-  std::int64_t eval_every = 0;     // steps; 0: only at the end
-  std::int64_t eval_batches = 20;  // micro-batches an evaluation
+  std::int64_t steps = 200;           // optimizer steps in all, a resumed run's earlier ones included
+  std::int64_t global_batch = 32;     // sequences an optimizer step
+  std::int64_t micro_batch = 4;       // sequences a forward pass
+  std::uint64_t seed = 1;             // below 2^63
+  double grad_clip = 1.0;             // 0: off
+  std::int64_t eval_every = 0;        // steps; 0: only at the end
+  std::int64_t eval_tokens = 131072;  // an evaluation, from the start of data.valid; 0: all of it
   // A bad step: its loss or gradient norm is not finite (fp16 skips such a step by itself), or the norm is a
   // spike.
   std::string on_bad_step = "stop";     // stop | rollback
@@ -133,14 +133,20 @@ struct Config {
   friend bool operator==(const Config&, const Config&) = default;
 };
 
+// Who wrote a config: a person, or an earlier run (config.toml of its folder, its checkpoints), which may be of
+// a version whose keys there are no more; those are passed over.
+enum class ConfigWriter : std::uint8_t { kPerson, kRun };
+
 // Reads FILE and applies overrides "section.key=value"; the last one of a key wins. A preset is applied
 // first and the other keys of [model] change it; model.from is opened for the sizes that [model] leaves out,
 // and not where it gives all of them, as to_toml does. Throws UserError naming file, line, key and the nearest
 // known key; checks everything that needs nothing but the config itself. A `model.vocab` left out stays
 // 0: the caller fills it in from the tokenizer and calls validate(config).
-Config load_config(const std::string& path, const std::vector<std::string>& overrides);
+Config load_config(const std::string& path, const std::vector<std::string>& overrides,
+                   ConfigWriter writer = ConfigWriter::kPerson);
 // The same from text; `name` stands for the file in messages.
-Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides);
+Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides,
+                    ConfigWriter writer = ConfigWriter::kPerson);
 
 // Everything that can be checked once model.vocab is known. Messages begin with the key.
 void validate(const Config& config);

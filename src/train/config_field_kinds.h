@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+#include "base/home_path.h"
 #include "base/nearest.h"
 #include "train/config_fields.h"
 #include "train/config_value.h"
@@ -61,6 +63,25 @@ ConfigField field(std::string_view section, std::string_view key, Access access,
   return result;
 }
 
+// A key that is a path, or that `expand` finds one in: "~" at its start is the home folder.
+template <class Access>
+ConfigField path_field(std::string_view section, std::string_view key, Access access, std::string_view meaning,
+                       std::string_view default_text = "",
+                       std::string (*expand)(const std::string&) = expand_home) {
+  ConfigField result = field(section, key, access, meaning, default_text);
+  result.set = [access, expand](Config& config, const toml::node& node) -> std::string {
+    std::string& out = access(config);
+    if (std::string problem = store(out, node); !problem.empty()) return problem;
+    try {
+      out = expand(out);
+      return "";
+    } catch (const UserError& error) {
+      return fmt::format("is {}", error.what());
+    }
+  };
+  return result;
+}
+
 template <class Access>
 ConfigField llama_field(std::string_view key, Access access, std::string_view meaning,
                         std::string_view default_text = "") {
@@ -74,11 +95,7 @@ inline std::string checked_choice(const toml::node& node, const std::vector<std:
   const auto* text = node.as_string();
   if (text == nullptr) return mismatch(expected, node);
   if (std::find(names.begin(), names.end(), text->get()) != names.end()) return "";
-  const std::string best = nearest(text->get(), names);
-  // Of what is nothing like any of them, all being listed, none is pointed at.
-  const bool alike =
-      best.starts_with(text->get()) || 2 * edit_distance(text->get(), best) <= text->get().size();
-  return mismatch(expected, node) + (alike ? fmt::format("; the nearest is {}", quoted(best)) : "");
+  return mismatch(expected, node) + nearest_hint(text->get(), names);
 }
 
 inline std::string choice_type(const std::vector<std::string>& names) {

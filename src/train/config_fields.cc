@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/tokenizer_name.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "pipeline/schedule.h"
@@ -20,7 +21,9 @@ ConfigField peak_tflops() {
   result.key = "peak_tflops";
   result.type = "\"measure\", \"off\" or a number";
   result.meaning =
-      "Peak of the matrix product in TFLOP/s that MFU is a fraction of: measured when the run starts, not "
+      "Peak of the matrix product in TFLOP/s that MFU is a fraction of: measured once on each host that a run "
+      "of "
+      "more than 20 seconds comes to and kept for later ones ([numerics.md](numerics.md#flops-and-mfu)), not "
       "reported, or given.";
   result.takes_text = true;
   result.set = [](Config& config, const toml::node& node) -> std::string {
@@ -82,10 +85,11 @@ void add_model(std::vector<ConfigField>& fields) {
     if (problem.empty()) config.model = meshtrain::preset(config.preset);
     return problem;
   };
-  fields.push_back(field("model", "from", at(&Config::from),
-                         "A Hugging Face folder, a checkpoint or a run folder: where the weights of a new run, "
-                         "and the sizes that this section leaves out, come from.",
-                         "random weights"));
+  fields.push_back(
+      path_field("model", "from", at(&Config::from),
+                 "A Hugging Face folder, a checkpoint or a run folder: where the weights of a new run, "
+                 "and the sizes that this section leaves out, come from.",
+                 "random weights"));
   fields.push_back(preset);
   fields.push_back(enumeration("model", "arch", std::vector{Architecture::kGpt2, Architecture::kLlama},
                                model(&ModelSpec::arch), "Architecture.", "`\"llama\"`"));
@@ -127,14 +131,15 @@ void add_data_and_train(std::vector<ConfigField>& fields) {
   const auto data = [](auto member) { return at(&Config::data, member); };
   const auto train = [](auto member) { return at(&Config::train, member); };
   fields.push_back(
-      field("data", "train", data(&DataConfig::train),
-            "Training data: PREFIX of PREFIX.bin and PREFIX.idx, an llm.c .bin, or a text or .jsonl file.",
-            "required to train"));
-  fields.push_back(field("data", "valid", data(&DataConfig::valid), "The same for evaluation.", "none"));
-  fields.push_back(field("data", "tokenizer", data(&DataConfig::tokenizer),
-                         "`bytes`, `sentencepiece:FILE`, the FILE of a Hugging Face tokenizer.json, or `none`: "
-                         "only token files are read.",
-                         "`\"bytes\"`; with model.from its tokenizer"));
+      path_field("data", "train", data(&DataConfig::train),
+                 "Training data: PREFIX of PREFIX.bin and PREFIX.idx, an llm.c .bin, or a text or .jsonl file.",
+                 "required to train"));
+  fields.push_back(path_field("data", "valid", data(&DataConfig::valid), "The same for evaluation.", "none"));
+  fields.push_back(
+      path_field("data", "tokenizer", data(&DataConfig::tokenizer),
+                 "`bytes`, `sentencepiece:FILE`, the FILE of a Hugging Face tokenizer.json, or `none`: "
+                 "only token files are read.",
+                 "`\"bytes\"`; with model.from its tokenizer", expand_home_of_tokenizer));
   fields.push_back(field("data", "seq_len", data(&DataConfig::seq_len),
                          "Tokens in a training sequence; at most model.context."));
   fields.push_back(field("train", "steps", train(&TrainConfig::steps),
@@ -149,8 +154,10 @@ void add_data_and_train(std::vector<ConfigField>& fields) {
                          "Largest global norm of the gradient; 0 is no clipping."));
   fields.push_back(field("train", "eval_every", train(&TrainConfig::eval_every),
                          "Steps between evaluations; 0 is only at the end."));
-  fields.push_back(
-      field("train", "eval_batches", train(&TrainConfig::eval_batches), "Micro-batches an evaluation."));
+  fields.push_back(field("train", "eval_tokens", train(&TrainConfig::eval_tokens),
+                         "Tokens per evaluation, from the start of data.valid in file order, rounded up to "
+                         "whole sequences; 0 is all of it, and so is more than it has. `meshtrain eval` takes "
+                         "the same ones."));
   fields.push_back(choice(
       "train", "on_bad_step", {"stop", "rollback"}, train(&TrainConfig::on_bad_step),
       "What follows a step whose loss or gradient norm is not finite (fp16 skips it instead and halves the "
@@ -160,11 +167,11 @@ void add_data_and_train(std::vector<ConfigField>& fields) {
   fields.push_back(
       field("train", "norm_spike", train(&TrainConfig::norm_spike),
             "A gradient norm above this many times the mean of the last ones is a spike; 0 is off."));
-  fields.push_back(field(
-      "train", "norm_spike_window", train(&TrainConfig::norm_spike_window),
-      "Steps that this mean is of, skipped ones not counted. Before there are so many nothing is a spike."));
+  fields.push_back(
+      field("train", "norm_spike_window", train(&TrainConfig::norm_spike_window),
+            "Steps of this mean, skipped ones not counted. While there are fewer, no step is a spike."));
   fields.push_back(field("train", "max_rollbacks", train(&TrainConfig::max_rollbacks),
-                         "Rollbacks of a run, resumed ones included; a bad step after so many stops it."));
+                         "Most rollbacks of a run, resumed runs included; the next bad step stops it."));
 }
 
 void add_optimizer_and_precision(std::vector<ConfigField>& fields) {
@@ -246,10 +253,9 @@ void add_mesh(std::vector<ConfigField>& fields) {
       field("mesh", "cp", mesh(&MeshConfig::cp), "Context-parallel ranks. Not in this version: 1."));
   fields.push_back(
       field("mesh", "ep", mesh(&MeshConfig::ep), "Expert-parallel ranks. Not in this version: 1."));
-  fields.push_back(
-      field("mesh", "bucket_mb", mesh(&MeshConfig::bucket_mb),
-            "zero 0 and 1: MB of gradients that are reduced together, as soon as so many are ready. "
-            "Never changes a bit."));
+  fields.push_back(field("mesh", "bucket_mb", mesh(&MeshConfig::bucket_mb),
+                         "zero 0 and 1: MB of gradients that are reduced together, as soon as they are ready. "
+                         "Never changes a bit."));
   fields.push_back(
       field("mesh", "prefetch", mesh(&MeshConfig::prefetch),
             "zero 3: units (an embedding, a block, the head) whose weights are gathered ahead of use. "
@@ -275,8 +281,8 @@ void add_rest(std::vector<ConfigField>& fields) {
       choice("numerics", "reduction", {"fast", "tree"}, at(&Config::reduction),
              "Order of sums over the batch. `tree`: the same bits for every dp, zero and number of "
              "micro-steps; takes more memory."));
-  fields.push_back(field("checkpoint", "dir", checkpoint(&CheckpointConfig::dir), "Folder of the checkpoints.",
-                         "output.dir/checkpoints"));
+  fields.push_back(path_field("checkpoint", "dir", checkpoint(&CheckpointConfig::dir),
+                              "Folder of the checkpoints.", "output.dir/checkpoints"));
   fields.push_back(checkpoint_every());
   fields.push_back(field(
       "checkpoint", "mtbf_hours", checkpoint(&CheckpointConfig::mtbf_hours),
@@ -286,9 +292,9 @@ void add_rest(std::vector<ConfigField>& fields) {
       field("checkpoint", "keep", checkpoint(&CheckpointConfig::keep), "Newest checkpoints kept; 0 is all."));
   fields.push_back(
       field("checkpoint", "async", checkpoint(&CheckpointConfig::async),
-            "Whether training goes on while a checkpoint is written; needs memory for a copy of it."));
-  fields.push_back(field("output", "dir", at(&Config::output, &OutputConfig::dir),
-                         "Run folder: metrics.jsonl, config.toml and, unless said, the checkpoints."));
+            "Whether training continues while a checkpoint is written; needs memory for a copy of it."));
+  fields.push_back(path_field("output", "dir", at(&Config::output, &OutputConfig::dir),
+                              "Run folder: metrics.jsonl, config.toml and, unless said, the checkpoints."));
   fields.push_back(peak_tflops());
   fields.push_back(field("machine", "threads", at(&Config::machine, &MachineConfig::threads),
                          "Threads of the run; 0 is one for every core it may use. Never changes a bit."));
@@ -301,10 +307,23 @@ std::vector<ConfigField> make_fields() {
   add_optimizer_and_precision(fields);
   add_mesh(fields);
   add_rest(fields);
+  for (ConfigField& field : fields) {
+    for (const std::string_view name : {"model.from", "model.preset", "data.train", "data.valid"}) {
+      if (field.full_name() == name) field.may_be_empty = true;
+    }
+  }
   return fields;
 }
 
 }  // namespace
+
+std::string with_article(const std::string& type) {
+  if (type.starts_with("integer")) return "an " + type;
+  if (type.starts_with("number") || type.starts_with("string")) return "a " + type;
+  if (type.starts_with("[")) return "a list, " + type;
+  const bool choice = type.starts_with("\"") && type.find(" or ") == std::string::npos;
+  return choice ? "one of " + type : type;
+}
 
 std::span<const ConfigField> config_fields() {
   static const std::vector<ConfigField> kFields = make_fields();

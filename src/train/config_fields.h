@@ -22,6 +22,8 @@ struct ConfigField {
   bool llama_only = false;
   // Whether a bare word is a value: -s optimizer.name=sgd.
   bool takes_text = false;
+  // Whether no value is one: -s data.valid=.
+  bool may_be_empty = false;
   // Stores the value; returns "" or what is wrong with it ("expects an integer, found the string \"x\"").
   std::function<std::string(Config&, const toml::node&)> set;
   // The value as TOML.
@@ -32,5 +34,8 @@ struct ConfigField {
 
 // In the order in which to_toml and the reference list them; a section's keys stand together.
 std::span<const ConfigField> config_fields();
+
+// "an integer", "a string", "one of "a", "b""; "true or false" as it is.
+std::string with_article(const std::string& type);
 
 }  // namespace meshtrain

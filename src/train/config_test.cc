@@ -39,6 +39,23 @@ void expect_complaint(std::string_view text, const std::vector<std::string>& ove
 
 // --- Reading --------------------------------------------------------------------------------------
 
+// What run folders and checkpoints of earlier versions say is passed over; of a person it is refused.
+TEST(Config, AKeyOfAnEarlierVersionIsReadOnlyWhereARunWroteIt) {
+  const std::string text = "[model]\npreset = \"llama-tiny\"\n[train]\nsteps = 7\neval_batches = 20\n";
+  EXPECT_EQ(parse_config(text, "x/config.toml", {}, ConfigWriter::kRun),
+            parse_config("[model]\npreset = \"llama-tiny\"\n[train]\nsteps = 7\n", "x", {}));
+  for (const auto& [document, overrides] : {std::pair(text, std::vector<std::string>{}),
+                                            std::pair(std::string("[model]\npreset = \"llama-tiny\"\n"),
+                                                      std::vector<std::string>{"train.eval_batches=2"})}) {
+    try {
+      parse_config(document, "a.toml", overrides);
+      ADD_FAILURE() << "accepted";
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("train.eval_tokens"), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Config, ReadsEverySection) {
   const Config config = parse(R"(
 [model]
@@ -71,7 +88,7 @@ micro_batch = 2
 seed = 7
 grad_clip = 0.5
 eval_every = 10
-eval_batches = 3
+eval_tokens = 3
 [optimizer]
 name = "adam"
 lr = 1e-3
@@ -227,9 +244,22 @@ TEST(Config, BadOverrides) {
   expect_complaint(kMinimal, {"model.heads=four"},
                    {"-s model.heads=four", "model.heads expects an integer, found four"});
   expect_complaint(kMinimal, {"model.heads=4.0"}, {"expects an integer, found the number 4.0"});
-  expect_complaint(kMinimal, {"model.heads="}, {"-s model.heads=", "expects an integer"});
+  expect_complaint(kMinimal, {"model.heads="}, {"-s model.heads=", "the value is missing", "an integer"});
   expect_complaint(kMinimal, {"optimizer.name=adamx"}, {"-s optimizer.name=adamx", "nearest is \"adam\""});
   expect_complaint(kMinimal, {"optimizer.lr=fast"}, {"optimizer.lr expects a number, found fast"});
+  expect_complaint(kMinimal, {"model.heads= \t"}, {"the value is missing", "`-s model.heads=VALUE`"});
+  expect_complaint(kMinimal, {"mesh.overlap="}, {"-s mesh.overlap=", "missing", "true or false"});
+  expect_complaint(kMinimal, {"optimizer.betas="}, {"the value is missing", "[number, number]"});
+  expect_complaint(kMinimal, {"optimizer.schedule="}, {"the value is missing", "one of", "\"cosine\""});
+  expect_complaint(kMinimal, {"checkpoint.every="}, {"the value is missing", "an integer or \"auto\""});
+  expect_complaint(kMinimal, {"output.dir="}, {"the value is missing", "`-s output.dir=VALUE`", "a string"});
+  expect_complaint(kMinimal, {"data.seq_len"}, {"-s data.seq_len:", "the value is missing", "an integer"});
+  expect_complaint(kMinimal, {"seq_len=8"}, {"the section is missing", "`-s data.seq_len=8`"});
+  expect_complaint(kMinimal, {"Learning-Rate=8"}, {"the section is missing", "`-s optimizer.lr=8`"});
+  expect_complaint(kMinimal, {"grad_clip"}, {"the section is missing", "`-s train.grad_clip=VALUE`"});
+  expect_complaint(kMinimal, {"nonsense=8"}, {"-s nonsense=8", "section.key=value"});
+  EXPECT_EQ(parse(kMinimal, {"data.valid=x", "data.valid="}).data.valid, "");
+  EXPECT_EQ(parse(kMinimal, {"data.tokenizer=\"\""}).data.tokenizer, "");
   expect_complaint(kMinimal, {"train.steps=1\ntrain.seed=2"}, {"one line"});
   expect_complaint(kMinimal, {"data.train=\xff"}, {"UTF-8"});
   for (const char* text : {"", "=", "heads=4", "model=4", "heads", "model.heads", ".=", "a=b.c"}) {
@@ -245,6 +275,14 @@ TEST(Config, UnknownKeysNameTheNearest) {
   expect_complaint("[train]\nlr = 1e-3\n", {}, {"line 2", "train.lr", "optimizer.lr"});
   expect_complaint("[optimiser]\nlr = 1e-3\n", {}, {"line 1", "[optimiser]", "[optimizer]"});
   expect_complaint("layers = 2\n", {}, {"line 1", "layers", "model.layers"});
+  expect_complaint("[optimizer]\nsteps = 3\n", {},
+                   {"line 2", "unknown key optimizer.steps", "the key is train.steps"});
+  expect_complaint("[data]\nschedule = \"1f1b\"\n", {},
+                   {"data.schedule", "there are optimizer.schedule and mesh.schedule"});
+  expect_complaint("[parallel]\ntp = 2\n", {}, {"line 1", "unknown section [parallel]", "the key is mesh.tp"});
+  expect_complaint("[train]\nbanana = 2\n", {},
+                   {"unknown key train.banana", "[train] has steps, global_batch"});
+  expect_complaint("num_layers = 2\n", {}, {"line 1", "outside of any section", "model.layers"});
   expect_complaint("train = 2\n", {}, {"line 1", "train"});
   expect_complaint("[[model]]\nlayers = 2\n", {}, {"line 1", "[model]"});
   expect_complaint("[model.heads]\nlayers = 2\n", {}, {"model.heads", "a table"});
@@ -309,7 +347,7 @@ TEST(Config, RefusesImpossibleValues) {
       {"train.grad_clip=-1", "train.grad_clip = -1"},
       {"train.grad_clip=nan", "train.grad_clip = nan"},
       {"train.eval_every=-1", "train.eval_every"},
-      {"train.eval_batches=0", "train.eval_batches"},
+      {"train.eval_tokens=-1", "train.eval_tokens"},
       {"train.on_bad_step=skip", "train.on_bad_step"},
       {"train.norm_spike=1", "train.norm_spike"},
       {"train.norm_spike=-2", "train.norm_spike"},

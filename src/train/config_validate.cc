@@ -60,7 +60,7 @@ void validate_train(const TrainConfig& train) {
   }
   require_finite_from("train.grad_clip", train.grad_clip, 0.0);
   require_between("train.eval_every", train.eval_every, 0, kMostSteps);
-  require_between("train.eval_batches", train.eval_batches, 1, kMostSteps);
+  require_between("train.eval_tokens", train.eval_tokens, 0, std::numeric_limits<std::int64_t>::max());
   if (train.norm_spike != 0.0 && !(train.norm_spike > 1.0 && std::isfinite(train.norm_spike))) {
     throw_user_error("train.norm_spike = {} is not possible: it must be a number above 1, or 0 for off.",
                      train.norm_spike);

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "base/number_text.h"
+#include "base/utf8_prefix.h"
 
 namespace meshtrain {
 namespace {
 
 std::string describe(const toml::node& node) {
-  if (const auto* text = node.as_string())
-    return fmt::format("the string {}", quoted(text->get().substr(0, 60)));
+  if (const auto* text = node.as_string()) return fmt::format("the string {}", quoted(shortened(text->get())));
   if (const auto* integer = node.as_integer()) return fmt::format("the integer {}", integer->get());
   if (const auto* number = node.as_floating_point())
     return fmt::format("the number {}", to_text(number->get()));

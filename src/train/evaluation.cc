@@ -6,6 +6,7 @@
 #include <numbers>
 #include <optional>
 
+#include "base/error.h"
 #include "comm/agreement.h"
 #include "ops/cross_entropy.h"
 
@@ -14,20 +15,33 @@ namespace {
 
 constexpr std::int64_t kUnknownBytes = -1;
 
-// kUnknownBytes where an id is none of the tokenizer's: there is none, or the tokens were made with another.
-std::int64_t bytes_of(std::span<const std::int32_t> targets, const Tokenizer& tokenizer) {
-  const std::optional<std::int32_t> end = tokenizer.end_of_document();
-  std::vector<std::int32_t> text;
-  text.reserve(targets.size());
-  for (const std::int32_t id : targets) {
-    if (id == ops::kIgnoredTarget || id == end) continue;
-    if (id >= tokenizer.vocab_size()) return kUnknownBytes;
-    text.push_back(id);
-  }
-  return static_cast<std::int64_t>(tokenizer.decode(text).size());
+std::int64_t decoded_size(const std::vector<std::int32_t>& ids, const Tokenizer& tokenizer) {
+  return ids.empty() ? 0 : static_cast<std::int64_t>(tokenizer.decode(ids).size());
 }
 
-// What one rank found in one micro-batch; plain bytes, which ranks exchange.
+// Bytes that the targets of one sequence stand for. Each document is decoded by itself, and the targets behind
+// the sequence's first token with it: the first piece of a text may lose its leading space. kUnknownBytes where
+// an id is none of the tokenizer's: there is none, or the tokens were made with another.
+std::int64_t bytes_of(std::int32_t first, std::span<const std::int32_t> targets, const Tokenizer& tokenizer) {
+  const std::optional<std::int32_t> end = tokenizer.end_of_document();
+  const auto is_known = [&](std::int32_t id) { return id >= 0 && id < tokenizer.vocab_size(); };
+  std::vector<std::int32_t> text;
+  if (first != end && is_known(first)) text.push_back(first);
+  std::int64_t bytes = -decoded_size(text, tokenizer);
+  for (const std::int32_t id : targets) {
+    if (id == ops::kIgnoredTarget) continue;
+    if (id == end) {
+      bytes += decoded_size(text, tokenizer);
+      text.clear();
+      continue;
+    }
+    if (!is_known(id)) return kUnknownBytes;
+    text.push_back(id);
+  }
+  return bytes + decoded_size(text, tokenizer);
+}
+
+// What one rank found in one sequence; plain bytes, which ranks exchange.
 struct Part {
   double loss_sum = 0.0;
   std::int64_t tokens = 0;
@@ -35,32 +49,33 @@ struct Part {
   std::int64_t stop = 0;  // in the first of a turn
 };
 
-// Appends micro-batch `index`; past the last one it is all masked.
+// Appends micro-batch `index`; past the last sequence it is masked.
 void append_micro_batch(const EvaluationData& data, std::int64_t index, Batch& batch) {
-  const std::int64_t first = index * data.sequences;
+  const std::int64_t first = index * data.micro_batch;
   const std::int64_t count =
-      std::clamp<std::int64_t>(data.sampler.samples_per_epoch() - first, 0, data.sequences);
-  const bool there = count > 0 && (data.batches == 0 || index < data.batches);
-  Batch micro = data.sampler.batch(there ? first : 0, there ? count : 1);
-  if (!there) std::fill(micro.targets.begin(), micro.targets.end(), ops::kIgnoredTarget);
-  micro.tokens.resize(static_cast<std::size_t>(data.sequences * micro.seq_len), 0);
+      std::clamp<std::int64_t>(evaluated_sequences(data.sampler, data.tokens) - first, 0, data.micro_batch);
+  Batch micro = data.sampler.batch(first, count);
+  micro.tokens.resize(static_cast<std::size_t>(data.micro_batch * data.sampler.seq_len()), 0);
   micro.targets.resize(micro.tokens.size(), ops::kIgnoredTarget);
   batch.tokens.insert(batch.tokens.end(), micro.tokens.begin(), micro.tokens.end());
   batch.targets.insert(batch.targets.end(), micro.targets.begin(), micro.targets.end());
 }
 
-// One turn of one replica, which begins at micro-batch `first`: every replica's next one is `stride` further.
+// The sequences of one turn of one replica, which begins at micro-batch `first`: every replica's next one is
+// `stride` further.
 std::vector<Part> evaluate_turn(const EvaluationData& data, std::int64_t first, std::int64_t stride,
                                 std::int64_t count, const EvaluateBatch& run) {
   Batch batch;
   for (std::int64_t i = 0; i < count; ++i) append_micro_batch(data, first + i * stride, batch);
   const std::vector<EvalResult> results = run({.tokens = batch.tokens, .targets = batch.targets});
-  const std::size_t tokens = batch.targets.size() / results.size();
+  const auto seq_len = static_cast<std::size_t>(data.sampler.seq_len());
+  check(results.size() * seq_len == batch.targets.size(), "an evaluation gives one result a sequence");
   std::vector<Part> parts;
   for (std::size_t i = 0; i < results.size(); ++i) {
+    const std::span targets = std::span(batch.targets).subspan(i * seq_len, seq_len);
     parts.push_back({.loss_sum = results[i].loss_sum,
                      .tokens = results[i].unmasked_tokens,
-                     .bytes = bytes_of(std::span(batch.targets).subspan(i * tokens, tokens), data.tokenizer)});
+                     .bytes = bytes_of(batch.tokens[i * seq_len], targets, data.tokenizer)});
   }
   return parts;
 }
@@ -70,6 +85,12 @@ std::vector<Part> of_all_ranks(Communicator* ranks, const std::vector<Part>& own
 }
 
 }  // namespace
+
+std::int64_t evaluated_sequences(const BatchSampler& sampler, std::int64_t tokens) {
+  const std::int64_t seq_len = sampler.seq_len();
+  const std::int64_t all = sampler.samples_per_epoch();
+  return tokens == 0 ? all : std::min(all, tokens / seq_len + (tokens % seq_len != 0 ? 1 : 0));
+}
 
 EvaluationRanks evaluation_ranks(const Assembly& assembly) {
   const MeshConfig& mesh = assembly.config().mesh;
@@ -86,8 +107,8 @@ EvaluationRanks evaluation_ranks(const Assembly& assembly) {
 
 Evaluation evaluate(const EvaluationData& data, const EvaluateBatch& run, const std::function<bool()>& stop,
                     const EvaluationRanks& ranks) {
-  const std::int64_t in_data = (data.sampler.samples_per_epoch() + data.sequences - 1) / data.sequences;
-  const std::int64_t batches = data.batches == 0 ? in_data : std::min(in_data, data.batches);
+  const std::int64_t batches =
+      (evaluated_sequences(data.sampler, data.tokens) + data.micro_batch - 1) / data.micro_batch;
   const auto replicas = static_cast<std::int64_t>(ranks.sources.size());
   const std::int64_t at_once = std::min(ranks.at_once, (batches + replicas - 1) / replicas);
   double loss_sum = 0.0;
@@ -98,13 +119,16 @@ Evaluation evaluate(const EvaluationData& data, const EvaluateBatch& run, const 
     std::vector<Part> own = evaluate_turn(data, i + ranks.replica, replicas, at_once, run);
     own.front().stop = stop() && i + replicas * at_once < batches ? 1 : 0;
     const std::vector<Part> all = of_all_ranks(ranks.all, own);
-    for (std::size_t turn = 0; turn < own.size(); ++turn) {
+    const auto in_micro_batch = static_cast<std::size_t>(data.micro_batch);
+    for (std::size_t first = 0; first < own.size(); first += in_micro_batch) {
       for (const int source : ranks.sources) {
-        const Part& part = all[static_cast<std::size_t>(source) * own.size() + turn];
-        loss_sum += part.loss_sum;
-        result.tokens += part.tokens;
-        unknown = unknown || part.bytes == kUnknownBytes;
-        result.bytes += part.bytes;
+        const std::size_t at = static_cast<std::size_t>(source) * own.size() + first;
+        for (const Part& part : std::span(all).subspan(at, in_micro_batch)) {
+          loss_sum += part.loss_sum;
+          result.tokens += part.tokens;
+          unknown = unknown || part.bytes == kUnknownBytes;
+          result.bytes += part.bytes;
+        }
       }
     }
     for (const Part& part : all) result.interrupted = result.interrupted || part.stop != 0;

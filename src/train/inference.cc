@@ -61,7 +61,7 @@ Context InferenceModel::make_context() {
           .tensor = alone_};
 }
 
-EvalResult InferenceModel::evaluate(const HostBatch& batch) {
+std::vector<EvalResult> InferenceModel::evaluate(const HostBatch& batch) {
   Context ctx = make_context();
   return evaluate_micro_batch(*model_, ctx, shape_.largest, batch, tokens_, targets_);
 }

@@ -30,8 +30,8 @@ class InferenceModel {
   ParamStore& params() { return params_; }
   std::int64_t context() const { return shape_.cache_positions; }
 
-  // Losses of one batch of the largest shape.
-  EvalResult evaluate(const HostBatch& batch);
+  // Losses of the sequences of one batch of the largest shape.
+  std::vector<EvalResult> evaluate(const HostBatch& batch);
 
   // Appends tokens of one sequence to the cache; logits of the last, [vocab].
   std::vector<float> next_logits(std::span<const std::int32_t> tokens);

@@ -128,7 +128,7 @@ TEST_P(ReferenceModel, LogitsEqualPyTorchs) {
   const std::int64_t tokens = run.assembly.micro_batch_shape().tokens();
   const Tensor logits(buffer.data(), DType::kF32, {tokens, run.config.model.vocab});
   ops::copy_from_host(run.assembly.stream, reference.data.ints("tokens").data(), run.assembly.tokens);
-  Context ctx = run.assembly.context(0, 0);
+  Context ctx = run.assembly.evaluation_context();
   run.assembly.model->logits(ctx, run.assembly.micro_batch_shape(), run.assembly.tokens, logits);
   EXPECT_LE(largest_difference(values_of(logits), expected), 1e-5 * largest(expected));
 }

@@ -16,7 +16,6 @@
 #include "comm/naming_step.h"
 #include "data/tokenizer.h"
 #include "model/flops.h"
-#include "telemetry/peak.h"
 #include "telemetry/units.h"
 #include "train/assembly.h"
 #include "train/checkpoint_rhythm.h"
@@ -27,6 +26,8 @@
 #include "train/rollback.h"
 #include "train/run_data.h"
 #include "train/run_output.h"
+#include "train/run_peak.h"
+#include "train/run_report.h"
 #include "train/run_summary.h"
 #include "train/run_trace.h"
 #include "train/saving_phases.h"
@@ -51,26 +52,28 @@ class Run {
         device_(world.make_device()),
         assembly_(config, *device_, world, plan_memory(config, *device_, world)),
         control_(*assembly_.groups.control),
-        rhythm_(config) {
+        rhythm_(config),
+        peak_(config, control_, assembly_.stream.threads()) {
     if (assembly_.leads()) output_.emplace(config);
     const RunStart start = begin();
-    if (output_) output_->open(start, options_.restarted);
+    if (output_) {
+      output_->open(start, options_.restarted);
+      output_->begin(facts());
+    }
     writer_.emplace(CheckpointWriter::Options{.directory = config.checkpoint.dir,
                                               .keep = config.checkpoint.keep,
                                               .async = config.checkpoint.async,
                                               .copy = assembly_.checkpoint_copy(),
                                               .hook = phases_of_saving(options.at_phase)},
                     assembly_.groups.checkpoint.get());
-    peak_tflops_ = config_.machine.peak_tflops;
-    if (peak_tflops_ < 0.0) peak_tflops_ = sum_of_ranks(control_, peak_of_this_rank(), Traffic::kOther);
-    if (output_) output_->begin(peak_tflops_);
     if (trace_ != nullptr) trace_->begin(assembly_);
   }
 
-  void run() {
+  RunOutcome run() {
     try {
       loop();
       writer_->flush();
+      say_unremoved();
       // No rank has succeeded before all are here: one that hangs is missed, and the run is not said to be
       // over.
       naming_step(place_.step, [&] {
@@ -82,7 +85,17 @@ class Run {
       finish_saving();
       throw;
     }
-    if (output_) report();
+    const RunEnd end = {
+        .config = config_,
+        .start = start_,
+        .place = place_,
+        .evaluation_owed = evaluation_owed_,
+        .loss_scale = assembly_.loss_scaler ? std::optional(assembly_.loss_scaler->scale()) : std::nullopt,
+        .loss = last_loss_};
+    check_something_was_trained(end);
+    if (output_) fmt::print("{}\n", last_line(end, output_->checkpoint()));
+    const bool is_over = place_.step >= config_.train.steps && !evaluation_owed_;
+    return is_over || is_last_wanted() ? RunOutcome::kDone : RunOutcome::kInterrupted;
   }
 
  private:
@@ -110,8 +123,15 @@ class Run {
   // Initial weights, or those of a checkpoint.
   RunStart begin() {
     const ResumeSource source = source_to_go_on_from();
-    place_ = load_start(assembly_, source.checkpoint.get());
-    if (!source.checkpoint) return {};
+    RunStart start;
+    if (source.checkpoint) start = start_from(source);
+    start_ = place_ = load_start(assembly_, source.checkpoint.get());
+    return start;
+  }
+
+  // Sets the place, and throws UserError where nothing is left to do.
+  RunStart start_from(const ResumeSource& source) {
+    place_ = position_of(*source.checkpoint);
     // A checkpoint from elsewhere begins a run of its own.
     const std::string& from = source.checkpoint->path();
     const RunStart start = {.from = from,
@@ -126,9 +146,9 @@ class Run {
       if (is_last_wanted() || (place_.step >= config_.train.steps && !evaluation_owed_)) {
         notice("{} is the last checkpoint of this run already", from);
       } else if (place_.step < config_.train.steps) {
-        notice("going on from {} at step {}", from, place_.step + 1);
+        notice("resuming from {} at step {}", from, place_.step + 1);
       } else {
-        notice("going on from {} with the evaluation after its last step", from);
+        notice("resuming from {} with the evaluation after its last step", from);
       }
       const std::string other = place_.position > 0 ? other_samples(config_, *source.checkpoint) : "";
       if (!other.empty()) notice("{}", other);
@@ -215,8 +235,10 @@ class Run {
       metrics.tokens_per_second = static_cast<double>(tokens) / metrics.step_seconds;
       metrics.mfu = utilization(metrics.tokens_per_second);
       metrics.skipped = result.skipped;
+      metrics.loss_scale = result.loss_scale;
       output_->record(metrics);
     }
+    if (!result.stop) naming_step(number, [&] { measure_peak_if_worthwhile(watch.seconds()); });
     return result.stop ? StepEnd::kStop : StepEnd::kDone;
   }
 
@@ -247,22 +269,32 @@ class Run {
     return {assembly_.stream.trace(), TraceKind::kCompute, name, args...};
   }
 
-  double peak_of_this_rank() const {
-    return quick_peak_tflops(config_.precision.compute, assembly_.stream.threads());
+  RunFacts facts() const {
+    return {.config = config_,
+            .data = data_,
+            .steps_done = place_.step,
+            .position = place_.position,
+            .engine = std::string(world_.engine()),
+            .threads = assembly_.stream.threads(),
+            .bytes = assembly_.planned_memory().total(),
+            .peak = peak_.tflops() > 0.0 ? peak_.text() : ""};
   }
 
   // MFU, or nothing where no peak is known.
   std::optional<double> utilization(double tokens_per_second) {
-    if (peak_tflops_ <= 0.0) return std::nullopt;
-    const double achieved = tokens_per_second * 1e-12 *
-                            static_cast<double>(model_flops_per_token(config_.model, config_.data.seq_len));
-    // A step faster than the peak says that the peak was measured while the machine was busy.
-    if (achieved > peak_tflops_ && config_.machine.peak_tflops < 0.0 &&
-        peak_measurements_ < kPeakMeasurements) {
-      ++peak_measurements_;
-      peak_tflops_ = std::max(peak_tflops_, peak_of_this_rank() * world_.size());
+    return peak_.part(tokens_per_second * 1e-12 *
+                      static_cast<double>(model_flops_per_token(config_.model, config_.data.seq_len)));
+  }
+
+  // Between steps, once it shows that the run lasts: nobody waits for MFU.
+  void measure_peak_if_worthwhile(double step_seconds) {
+    const std::int64_t last =
+        options_.stop_at_step > 0 ? std::min(options_.stop_at_step, config_.train.steps) : config_.train.steps;
+    const double seconds_left = step_seconds * static_cast<double>(last - place_.step);
+    const bool measured = peak_.measure_if_worthwhile(seconds_left, [this] { assembly_.settle(); });
+    if (measured && output_) {
+      output_->say(fmt::format("MFU is relative to the peak measured now, {}", peak_.text()));
     }
-    return achieved > peak_tflops_ ? std::nullopt : std::optional(achieved / peak_tflops_);
   }
 
   // Whether the step that was done last is one to evaluate after.
@@ -279,8 +311,8 @@ class Run {
       return evaluate(
           {.sampler = *data_.valid(),
            .tokenizer = tokenizer_,
-           .sequences = config_.train.micro_batch,
-           .batches = config_.train.eval_batches},
+           .micro_batch = config_.train.micro_batch,
+           .tokens = config_.train.eval_tokens},
           [&](const HostBatch& batch) { return eval_step(assembly_, batch); }, options_.stop_requested,
           evaluation_ranks(assembly_));
     });
@@ -288,7 +320,10 @@ class Run {
     evaluation_owed_ = false;
     last_evaluation_ = evaluation;
     if (!output_) return;
-    EvalMetrics metrics{.step = place_.step, .loss = evaluation.nats_per_token, .bits_per_byte = {}};
+    EvalMetrics metrics{.step = place_.step,
+                        .loss = evaluation.nats_per_token,
+                        .bits_per_byte = {},
+                        .tokens = evaluation.tokens};
     if (std::isfinite(evaluation.bits_per_byte)) metrics.bits_per_byte = evaluation.bits_per_byte;
     output_->record(metrics);
   }
@@ -297,19 +332,28 @@ class Run {
     const TraceSpan span = traced("{}", config_.checkpoint.async ? "checkpoint copy" : "checkpoint");
     const Stopwatch watch;
     assembly_.settle();
-    if (output_) output_->before_save();
+    if (output_) {
+      output_->check_folders();
+      output_->before_save();
+    }
     writer_->write(checkpoint_contents(assembly_, place_));
     if (output_) output_->saved(place_.step);
+    say_unremoved();
     const SaveTimes times = {.stall = watch.seconds(), .writing = writer_->stats().mean_write_seconds()};
     stalled_seconds_ += times.stall;
     const std::string told = rhythm_.saved(place_.step, times, control_);
     if (output_ && !told.empty()) output_->say(told);
   }
 
+  void say_unremoved() {
+    for (const std::string& path : writer_->take_unremoved()) output_->say(unremoved_text(path));
+  }
+
   void write_summary() {
     assembly_.settle();
     const std::vector<RankSummary> ranks = summaries_of_ranks(assembly_);
     if (!output_) return;
+    output_->check_folders();
     const double seconds = watch_.seconds();
     output_->write({.steps = place_.step,
                     .updates = place_.updates,
@@ -320,7 +364,7 @@ class Run {
                     .seconds = seconds,
                     .tokens_per_second = static_cast<double>(tokens_) / seconds,
                     .threads = assembly_.stream.threads(),
-                    .peak_tflops = peak_tflops_,
+                    .peak_tflops = peak_.tflops(),
                     .engine = std::string(world_.engine()),
                     .ranks = ranks,
                     .checkpoint = output_->checkpoint(),
@@ -337,20 +381,6 @@ class Run {
     }
   }
 
-  void report() const {
-    if (output_->checkpoint().empty()) {
-      fmt::print("stopped before step 1: there is nothing to go on with\n");
-      return;
-    }
-    if (place_.step < config_.train.steps || evaluation_owed_) {
-      fmt::print("stopped after step {} of {}, saved in {}; to go on: meshtrain train {} --resume\n",
-                 place_.step, config_.train.steps, output_->checkpoint(), config_.output.dir);
-      return;
-    }
-    fmt::print("{} steps, loss {}; run folder {}\n", place_.step,
-               last_loss_ ? fmt::format("{:.4f}", *last_loss_) : "n/a", config_.output.dir);
-  }
-
   const Config& config_;
   const Tokenizer& tokenizer_;
   const RunOptions& options_;
@@ -364,12 +394,11 @@ class Run {
   std::optional<RunOutput> output_;  // of the rank that leads
   std::optional<CheckpointWriter> writer_;
   RunPosition place_;
+  RunPosition start_;  // of this process
   CheckpointRhythm rhythm_;
   double stalled_seconds_ = 0.0;  // that training stood still for saves
   bool evaluation_owed_ = false;  // due after the step done last, and not recorded yet
-  static constexpr int kPeakMeasurements = 5;
-  double peak_tflops_ = 0.0;  // of all ranks
-  int peak_measurements_ = 0;
+  RunPeak peak_;
   std::int64_t tokens_ = 0;
   std::optional<double> last_loss_;
   std::optional<Evaluation> last_evaluation_;
@@ -377,21 +406,13 @@ class Run {
 
 }  // namespace
 
-std::string with_advice(std::string_view failure, const Config& config) {
-  if (failure.ends_with('.')) failure.remove_suffix(1);
-  const std::optional<CheckpointPlace> newest = newest_checkpoint(config.checkpoint.dir);
-  if (!newest) return fmt::format("{}. No checkpoint was saved before", failure);
-  return fmt::format("{}. The newest checkpoint is {}; to go on from there: meshtrain train {} --resume",
-                     failure, newest->path, config.output.dir);
-}
-
-void run_training(const Config& unresolved, const RunOptions& options, World& world) {
+RunOutcome run_training(const Config& unresolved, const RunOptions& options, World& world) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(unresolved.data.tokenizer);
   const Config config = with_vocabulary(for_ranks(unresolved, world.size()), *tokenizer);
   std::optional<RunTrace> trace;
   if (options.trace) trace.emplace((std::filesystem::path(config.output.dir) / "trace.json").string());
   try {
-    Run(config, *tokenizer, options, world, trace ? &*trace : nullptr).run();
+    return Run(config, *tokenizer, options, world, trace ? &*trace : nullptr).run();
   } catch (const RunError&) {
     if (trace) trace->write_own();
     throw;

@@ -1,6 +1,7 @@
 // A whole training run: from a config to a run folder.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -27,14 +28,16 @@ struct RunOptions {
   std::function<void(std::string_view phase, std::int64_t step)> at_phase = {};
 };
 
+enum class RunOutcome : std::uint8_t {
+  kDone,         // all steps, or those up to stop_at_step
+  kInterrupted,  // stopped before, because a rank asked for it; what was done is saved
+};
+
 // Leaves output.dir with config.toml, metrics.jsonl, checkpoints/, summary.json and, if asked for, trace.json
 // (after a failure with the events of the rank that leads only). A folder that holds
 // another run is renamed out of the way first, unless this run goes on from it.
 // A collective call of the world's ranks, one of which writes. Throws UserError before the first step, RunError
 // after it.
-void run_training(const Config& config, const RunOptions& options, World& world);
-
-// The message of a run that failed, with what the user can do next. Once all ranks of this process have ended.
-std::string with_advice(std::string_view failure, const Config& config);
+RunOutcome run_training(const Config& config, const RunOptions& options, World& world);
 
 }  // namespace meshtrain

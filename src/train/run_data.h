@@ -21,6 +21,7 @@ class RunData {
   RunData(const Config& config, const Tokenizer& tokenizer);
 
   const BatchSampler& train() const { return train_->sampler; }
+  std::int64_t train_tokens() const { return train_->source->size(); }
   // Null: data.valid is not set.
   const BatchSampler* valid() const { return valid_ ? &valid_->sampler : nullptr; }
 

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/temporary_file.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/file_writer.h"
 #include "checkpoint/huggingface/folder.h"
@@ -56,7 +57,7 @@ std::string prepare_run_folder(const std::string& dir, bool keep) {
     fs::create_directories(path);
   } catch (const fs::filesystem_error& error) {
     throw_user_error(
-        "output.dir = \"{}\" cannot be used as run folder: {}; choose another output.dir or mend it", dir,
+        "output.dir = \"{}\" cannot be used as run folder: {}; choose another output.dir or fix it", dir,
         error.code().message());
   }
   if (access(path.c_str(), W_OK | X_OK) != 0) {
@@ -68,9 +69,10 @@ std::string prepare_run_folder(const std::string& dir, bool keep) {
 
 void write_whole_file(const std::string& path, const std::string& text) {
   const std::string directory = fs::absolute(path).parent_path().string();
-  const std::string temporary = path + ".tmp";
-  write_and_sync(temporary, text);
-  rename_and_sync(directory, temporary, path);
+  TemporaryFile temporary(path + ".tmp");
+  write_and_sync(temporary.path(), text);
+  rename_and_sync(directory, temporary.path(), path);
+  temporary.keep();
 }
 
 std::string find_checkpoint(const std::string& path) {
@@ -83,7 +85,7 @@ std::string find_checkpoint(const std::string& path) {
   if (!fs::exists(file, ignored) || fs::exists(fs::path(path) / kManifestName, ignored)) {
     return resolve_checkpoint(path);
   }
-  const Config config = load_config(file, {});
+  const Config config = load_config(file, {}, ConfigWriter::kRun);
   if (lies_in(config.checkpoint.dir, config.output.dir)) return resolve_checkpoint(path);
   if (const auto newest = newest_checkpoint(config.checkpoint.dir)) return newest->path;
   throw_user_error(

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "model/flops.h"
 #include "train/run_folder.h"
 
 namespace meshtrain {
@@ -27,6 +26,10 @@ constexpr double kPatience = 10.0;
 
 bool is_of_same_run(const Config& config, const std::string& from) {
   return lies_in(from, config.checkpoint.dir);
+}
+
+std::string unremoved_text(const std::string& path_and_reason) {
+  return fmt::format("an old checkpoint cannot be removed: {}; remove it yourself", path_and_reason);
 }
 
 std::string RunOutput::in_folder(const char* name) const {
@@ -67,6 +70,28 @@ void RunOutput::open(const RunStart& start, bool own_folder) {
     make_folder(own_folder);
   }
   lock_folders();  // those that were made just now
+  for (const auto& [key, folder] :
+       {std::pair("output.dir", config_.output.dir), std::pair("checkpoint.dir", config_.checkpoint.dir)}) {
+    const auto lock = std::find_if(locks_.begin(), locks_.end(),
+                                   [&dir = folder](const FolderLock& each) { return each.is_of(dir); });
+    if (lock != locks_.end()) folders_.push_back({key, folder, &*lock});
+  }
+}
+
+void RunOutput::check_folders() const {
+  for (const Folder& folder : folders_) {
+    if (folder.lock->is_of(folder.path)) continue;
+    const std::string now = folder.lock->current_name();
+    if (now.empty()) {
+      throw_run_error("{} = \"{}\" was removed while the run trained in it, so that nothing can be saved",
+                      folder.key, folder.path);
+    }
+    throw_run_error(
+        "{} = \"{}\" was renamed to {} while the run trained in it. Rename it back and resume, or resume where "
+        "it is "
+        "now (for an output.dir: `meshtrain train {} --resume`)",
+        folder.key, folder.path, now, now);
+  }
 }
 
 // The other ranks wait meanwhile.
@@ -96,7 +121,9 @@ void RunOutput::keep_folder(const RunStart& start) {
     notice("a later checkpoint of the earlier run is now {}", path);
   }
   // What was not removed to the end, or not written to the end, when the run was cut off.
-  prune_checkpoints(config_.checkpoint.dir, config_.checkpoint.keep);
+  for (const std::string& path : prune_checkpoints(config_.checkpoint.dir, config_.checkpoint.keep)) {
+    notice("{}", unremoved_text(path));
+  }
 }
 
 void RunOutput::make_folder(bool own) {
@@ -109,7 +136,7 @@ void RunOutput::make_folder(bool own) {
   const std::string aside = prepare_run_folder(config_.output.dir, /*keep=*/own);
   lock_folders();
   if (!aside.empty()) {
-    notice("{} held another run, which is now in {} (--resume goes on with a run)", config_.output.dir, aside);
+    notice("{} held another run, which is now in {} (--resume continues a run)", config_.output.dir, aside);
   }
   if (moves_with_run) make_checkpoint_directory();
 }
@@ -124,19 +151,25 @@ void RunOutput::make_checkpoint_directory() const {
   prepare_checkpoint_directory(config_.checkpoint.dir);
 }
 
-void RunOutput::begin(double peak_tflops) {
+void RunOutput::begin(const RunFacts& facts) {
   write_whole_file(in_folder("config.toml"), to_toml(config_));
   metrics_.emplace(in_folder("metrics.jsonl"), resumed_ ? std::optional(first_step_) : std::nullopt);
   ProgressOptions options = progress_options_for(stderr);
   options.total_steps = config_.train.steps;
-  if (peak_tflops > 0.0) {
-    options.mfu_convention = fmt::format("{}, of {:.3f} TFLOP/s in {}", kFlopConvention, peak_tflops,
-                                         name_of(config_.precision.compute));
-  }
   progress_.emplace(stderr, options);
+  for (const std::string& line : run_banner(facts)) progress_->message(line);
+}
+
+void RunOutput::say(const std::string& text) {
+  if (progress_) {
+    progress_->message(std::string(kMessagePrefix) + text);
+  } else {
+    notice("{}", text);
+  }
 }
 
 void RunOutput::record(const StepMetrics& metrics) {
+  check_folders();
   metrics_->append(metrics);
   progress_->step(metrics);
 }

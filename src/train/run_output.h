@@ -12,6 +12,7 @@
 #include "telemetry/metrics.h"
 #include "telemetry/progress.h"
 #include "train/config.h"
+#include "train/run_banner.h"
 #include "train/run_summary.h"
 
 namespace meshtrain {
@@ -26,6 +27,9 @@ struct RunStart {
 
 // Whether `from` is a checkpoint of the run that `config` describes, not one that begins another.
 bool is_of_same_run(const Config& config, const std::string& from);
+
+// What is said of a checkpoint that could not be removed ("PATH: REASON"): it is in nobody's way.
+std::string unremoved_text(const std::string& path_and_reason);
 
 class RunOutput {
  public:
@@ -45,13 +49,16 @@ class RunOutput {
   // Makes or keeps the run folder, and moves what another run left out of the way, unless what it holds is
   // this run's own: `own_folder`. Throws UserError.
   void open(const RunStart& start, bool own_folder);
-  // Before the first step. `peak_tflops` of all ranks; 0 or less: not known.
-  void begin(double peak_tflops);
+  // Before the first step, once the folder is open: says what is trained, on what and where.
+  void begin(const RunFacts& facts);
+
+  // Each step, before anything is written: throws RunError where the run's folders are not where they were.
+  void check_folders() const;
 
   void record(const StepMetrics& metrics);
   void record(const EvalMetrics& metrics);
-  // A line on standard error, during the run.
-  void say(const std::string& text) { progress_->message("meshtrain: " + text); }
+  // A line on standard error.
+  void say(const std::string& text);
   // A checkpoint vouches for the metrics up to its step: they are on the disk first.
   void before_save() { metrics_->sync(); }
   void saved(std::int64_t step);
@@ -73,6 +80,12 @@ class RunOutput {
 
   const Config& config_;
   std::list<FolderLock> locks_;
+  struct Folder {
+    const char* key;
+    std::string path;
+    const FolderLock* lock;
+  };
+  std::vector<Folder> folders_;  // that the run writes to
   bool resumed_ = false;
   std::int64_t first_step_ = 0;
   std::string checkpoint_;

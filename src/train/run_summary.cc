@@ -70,6 +70,7 @@ std::string to_json_text(const RunSummary& summary) {
   };
   if (summary.evaluation) {
     json["eval_loss"] = summary.evaluation->nats_per_token;
+    json["eval_tokens"] = summary.evaluation->tokens;
     if (std::isfinite(summary.evaluation->bits_per_byte)) {
       json["eval_bits_per_byte"] = summary.evaluation->bits_per_byte;
     }

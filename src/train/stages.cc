@@ -23,6 +23,11 @@ PipelineShape pipeline_of(const Config& config) {
           .micro_batches = micro_batches_of(config) / config.mesh.dp};
 }
 
+Config with_micro_steps(Config config, std::int64_t steps) {
+  config.train.global_batch = config.train.micro_batch * config.mesh.dp * steps;
+  return config;
+}
+
 std::vector<std::int64_t> balanced_stage_layers(const Config& config) {
   const LayerFlops flops = layer_flops_per_token(config.model, config.data.seq_len);
   const LayerCosts costs = {.embedding = 6.0 * static_cast<double>(config.model.hidden),

@@ -24,6 +24,9 @@ const PipelineSchedule& schedule_of(const MeshConfig& mesh);
 // Stages, chunks and micro-batches of a step of one pipeline. mesh.dp must be filled in.
 PipelineShape pipeline_of(const Config& config);
 
+// The config with `steps` micro-batches a step of each pipeline.
+Config with_micro_steps(Config config, std::int64_t steps);
+
 // All pieces in the order of the model; the config must have passed check_mesh() (train/mesh_rules.h).
 std::vector<ModelPiece> pieces_of(const Config& config);
 // Those of one stage, by chunk: pieces stage, stage + pp, …

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "base/stopwatch.h"
@@ -40,19 +41,19 @@ class StepWork final : public PipelineWork {
         loss_scale_(loss_scale),
         at_phase_(at_phase),
         result_(result),
-        losses_(static_cast<std::size_t>(assembly.micro_steps()), 0.0) {
-    for (int piece = 0; piece < assembly.model->pieces(); ++piece) {
-      alive_.emplace_back(static_cast<std::size_t>(assembly.slots(piece)));
-    }
-  }
+        splits_(schedule_of(assembly.config().mesh).splits_backward),
+        losses_(static_cast<std::size_t>(assembly.micro_steps()), 0.0) {}
 
   void forward(int piece, std::int64_t index, const Tensor& in, const Tensor& out) override {
     if (index > 0 && at_phase_) at_phase_("micro-step");
     const Stopwatch watch;
     const TraceSpan span = traced(PipelineStep::kForward, piece, index);
-    Context ctx = assembly_.context(piece, index);
-    Transformer::MicroBatch& micro = alive(piece, index);
-    micro = Transformer::MicroBatch();
+    ActivationSlots::Lease recomputed;
+    if (splits_ && assembly_.config().recompute == RecomputePolicy::kFull) {
+      recomputed = assembly_.activations->take_split();
+    }
+    Context ctx = assembly_.context(recomputed.first());
+    Transformer::MicroBatch& micro = begin(piece, index);
     micro.shape = assembly_.micro_batch_shape();
     micro.tokens = assembly_.tokens;
     micro.targets = assembly_.targets;
@@ -64,23 +65,25 @@ class StepWork final : public PipelineWork {
   void backward(int piece, std::int64_t index, const Tensor& d_out, const Tensor& d_in) override {
     const Stopwatch watch;
     const TraceSpan span = traced(PipelineStep::kBackward, piece, index);
-    Context ctx = begin_backward(piece, index);
-    Transformer::MicroBatch& micro = alive(piece, index);
-    load(assembly_.stream, batch_.targets, index, micro.targets);
-    assembly_.model->backward(ctx, piece, micro, loss_scale_, d_out, d_in);
-    if (micro.losses.defined()) {
-      losses_[static_cast<std::size_t>(index)] = ops::sum(assembly_.stream, micro.losses);
+    LiveMicroBatch& live = alive_.at({piece, index});
+    if (splits_) live.split = assembly_.activations->take_split();
+    Context ctx = begin_backward(live, index);
+    load(assembly_.stream, batch_.targets, index, live.micro.targets);
+    assembly_.model->backward(ctx, piece, live.micro, loss_scale_, d_out, d_in);
+    if (live.micro.losses.defined()) {
+      losses_[static_cast<std::size_t>(index)] = ops::sum(assembly_.stream, live.micro.losses);
     }
-    if (!schedule_of(assembly_.config().mesh).splits_backward) ctx.saved.release(0);
+    if (!splits_) alive_.erase({piece, index});
     result_.backward_seconds += watch.seconds();
   }
 
   void backward_weight(int piece, std::int64_t index) override {
     const Stopwatch watch;
     const TraceSpan span = traced(PipelineStep::kBackwardWeight, piece, index);
-    Context ctx = begin_backward(piece, index);
-    assembly_.model->backward_weight(ctx, piece, alive(piece, index));
-    ctx.saved.release(0);
+    LiveMicroBatch& live = alive_.at({piece, index});
+    Context ctx = begin_backward(live, index);
+    assembly_.model->backward_weight(ctx, piece, live.micro);
+    alive_.erase({piece, index});
     result_.backward_seconds += watch.seconds();
   }
 
@@ -88,9 +91,19 @@ class StepWork final : public PipelineWork {
   const std::vector<double>& losses() const { return losses_; }
 
  private:
-  Transformer::MicroBatch& alive(int piece, std::int64_t index) {
-    std::vector<Transformer::MicroBatch>& of_piece = alive_[static_cast<std::size_t>(piece)];
-    return of_piece[static_cast<std::size_t>(index) % of_piece.size()];
+  // From its forward pass to its last backward part.
+  struct LiveMicroBatch {
+    Transformer::MicroBatch micro;
+    ActivationSlots::Lease saved;
+    ActivationSlots::Lease split;
+  };
+
+  Transformer::MicroBatch& begin(int piece, std::int64_t index) {
+    const ModelPiece& layers = assembly_.pieces()[static_cast<std::size_t>(piece)];
+    LiveMicroBatch& live = alive_[{piece, index}];
+    live.saved = assembly_.activations->take(layers);
+    live.micro.arenas = assembly_.activations->arenas(layers, live.saved);
+    return live.micro;
   }
   // "F3", as schedules are drawn.
   TraceSpan traced(PipelineStep step, int piece, std::int64_t index) const {
@@ -99,10 +112,10 @@ class StepWork final : public PipelineWork {
     return {track, TraceKind::kCompute, "{}",
             to_string({.step = step, .chunk = piece, .micro_batch = index}, assembly_.model->pieces())};
   }
-  Context begin_backward(int piece, std::int64_t index) {
+  Context begin_backward(const LiveMicroBatch& live, std::int64_t index) {
     assembly_.sync->begin_backward();
     load(assembly_.stream, batch_.tokens, index, assembly_.tokens);
-    return assembly_.context(piece, index);
+    return assembly_.context(live.split.first());
   }
 
   Assembly& assembly_;
@@ -110,8 +123,9 @@ class StepWork final : public PipelineWork {
   float loss_scale_;
   const AtPhase& at_phase_;
   StepResult& result_;
+  bool splits_;
   std::vector<double> losses_;
-  std::vector<std::vector<Transformer::MicroBatch>> alive_;  // by piece and slot
+  std::map<std::pair<int, std::int64_t>, LiveMicroBatch> alive_;  // by piece and micro-batch
 };
 
 // Gradients of the global batch's mean loss times `loss_scale`, in the store's owned gradients. Returns the sum
@@ -168,14 +182,37 @@ void apply_update(Assembly& assembly, double lr, std::int64_t update, float grad
   }
 }
 
+// One result a sequence; `losses` [tokens].
+void sum_sequences(Stream& stream, const Tensor& losses, std::span<EvalResult> sequences) {
+  const std::int64_t length = losses.numel() / static_cast<std::int64_t>(sequences.size());
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const std::int64_t first = static_cast<std::int64_t>(i) * length;
+    sequences[i].loss_sum = ops::sum(stream, losses.slice(0, first, length));
+  }
+}
+
+std::vector<EvalResult> counted_sequences(std::span<const std::int32_t> targets, std::int64_t seq_len) {
+  const auto length = static_cast<std::size_t>(seq_len);
+  std::vector<EvalResult> sequences(targets.size() / length);
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    sequences[i].unmasked_tokens = count_unmasked(targets.subspan(i * length, length));
+  }
+  return sequences;
+}
+
 // Forward passes alone.
 class EvaluationWork final : public PipelineWork {
  public:
   EvaluationWork(Assembly& assembly, const HostBatch& batch, std::vector<EvalResult>& results)
-      : assembly_(assembly), batch_(batch), results_(results) {}
+      : assembly_(assembly), batch_(batch), results_(results) {
+    for (int piece = 0; piece < assembly.model->pieces(); ++piece) {
+      acquires_.push_back(assembly.model->acquires_of(Transformer::Pass::kEvaluation, piece));
+    }
+  }
 
   void forward(int piece, std::int64_t index, const Tensor& in, const Tensor& out) override {
-    Context ctx = assembly_.evaluation_context(piece);
+    assembly_.sync->begin_evaluation(acquires_[static_cast<std::size_t>(piece)]);
+    Context ctx = assembly_.evaluation_context();
     const ArenaScope scope(ctx.saved);
     Transformer::MicroBatch micro;
     micro.shape = assembly_.micro_batch_shape();
@@ -185,7 +222,9 @@ class EvaluationWork final : public PipelineWork {
     load(assembly_.stream, batch_.targets, index, micro.targets);
     assembly_.model->evaluate(ctx, piece, micro, in, out);
     if (!micro.losses.defined()) return;
-    results_[static_cast<std::size_t>(index)].loss_sum = ops::sum(assembly_.stream, micro.losses);
+    const auto sequences = static_cast<std::size_t>(micro.shape.batch);
+    sum_sequences(assembly_.stream, micro.losses,
+                  std::span(results_).subspan(static_cast<std::size_t>(index) * sequences, sequences));
   }
   void backward(int, std::int64_t, const Tensor&, const Tensor&) override {}
   void backward_weight(int, std::int64_t) override {}
@@ -194,6 +233,7 @@ class EvaluationWork final : public PipelineWork {
   Assembly& assembly_;
   const HostBatch& batch_;
   std::vector<EvalResult>& results_;
+  std::vector<std::vector<int>> acquires_;  // by piece
 };
 
 }  // namespace
@@ -201,7 +241,8 @@ class EvaluationWork final : public PipelineWork {
 StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std::int64_t update,
                       const StepOptions& options) {
   StepResult result;
-  const double loss_scale = assembly.loss_scaler ? assembly.loss_scaler->scale() : 1.0;
+  if (assembly.loss_scaler) result.loss_scale = assembly.loss_scaler->scale();
+  const double loss_scale = result.loss_scale.value_or(1.0);
   result.unmasked_tokens = count_unmasked_of_all(assembly, batch);
   const std::vector<double> losses = compute_gradients(assembly, batch, loss_scale, options.at_phase, result);
   share_losses(assembly, losses, options.wishes_to_stop && options.wishes_to_stop(), result);
@@ -228,27 +269,18 @@ StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std
 }
 
 std::vector<EvalResult> eval_step(Assembly& assembly, const HostBatch& batch) {
-  const auto tokens = static_cast<std::size_t>(assembly.micro_batch_shape().tokens());
-  std::vector<EvalResult> results(batch.tokens.size() / tokens);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    results[i].unmasked_tokens = count_unmasked(batch.targets.subspan(i * tokens, tokens));
-  }
+  const BatchShape shape = assembly.micro_batch_shape();
+  std::vector<EvalResult> results = counted_sequences(batch.targets, shape.seq);
   const std::vector<PipelineAction> order =
-      assembly.evaluation_order(static_cast<std::int64_t>(results.size()));
-  std::vector<int> acquires;
-  for (const PipelineAction& action : order) {
-    for (const int unit : assembly.model->acquires_of(Transformer::Pass::kEvaluation, action.chunk)) {
-      acquires.push_back(unit);
-    }
-  }
-  assembly.sync->begin_evaluation(acquires);
+      assembly.evaluation_order(static_cast<std::int64_t>(results.size()) / shape.batch);
   EvaluationWork work(assembly, batch, results);
   assembly.executor->run(order, work, Traffic::kEvaluation);
   return results;
 }
 
-EvalResult evaluate_micro_batch(const Transformer& model, Context& ctx, BatchShape shape,
-                                const HostBatch& batch, const Tensor& tokens, const Tensor& targets) {
+std::vector<EvalResult> evaluate_micro_batch(const Transformer& model, Context& ctx, BatchShape shape,
+                                             const HostBatch& batch, const Tensor& tokens,
+                                             const Tensor& targets) {
   const ArenaScope scope(ctx.saved);
   load(ctx.stream, batch.tokens, 0, tokens);
   load(ctx.stream, batch.targets, 0, targets);
@@ -257,7 +289,9 @@ EvalResult evaluate_micro_batch(const Transformer& model, Context& ctx, BatchSha
   micro.tokens = tokens;
   micro.targets = targets;
   model.evaluate(ctx, 0, micro, {}, {});
-  return {.loss_sum = ops::sum(ctx.stream, micro.losses), .unmasked_tokens = count_unmasked(batch.targets)};
+  std::vector<EvalResult> results = counted_sequences(batch.targets, shape.seq);
+  sum_sequences(ctx.stream, micro.losses, results);
+  return results;
 }
 
 }  // namespace meshtrain

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,7 @@ struct StepResult {
   double loss = 0.0;                 // sum of token losses over the unmasked tokens of the global batch
   double grad_norm = 0.0;            // global, before clipping
   bool skipped = false;              // fp16 overflow: weights and optimizer state are untouched
+  std::optional<double> loss_scale;  // fp16: that this step was computed with
   std::int64_t unmasked_tokens = 0;  // of the global batch
   bool stop = false;                 // whether any rank wishes to stop
   double forward_seconds = 0.0;
@@ -43,18 +45,21 @@ struct StepOptions {
 StepResult train_step(Assembly& assembly, const HostBatch& batch, double lr, std::int64_t update,
                       const StepOptions& options = {});
 
+// Of one sequence.
 struct EvalResult {
-  double loss_sum = 0.0;
+  double loss_sum = 0.0;  // in the order of its tokens, so that it does not depend on the micro-batch around it
   std::int64_t unmasked_tokens = 0;
 };
 
-// Losses of the micro-batches in `batch`, one after the other; nothing of the model changes. With pipeline
-// stages a collective call of a pipeline's ranks, and the loss sums are those of the last stage, 0 on the
-// others.
+// Losses of the sequences in `batch`, which are whole micro-batches one after the other; nothing of the model
+// changes. With pipeline stages a collective call of a pipeline's ranks, and the loss sums are those of the
+// last stage, 0 on the others.
 std::vector<EvalResult> eval_step(Assembly& assembly, const HostBatch& batch);
 
-// One micro-batch on a rank that has the whole model; `tokens` and `targets` are its place on the device.
-EvalResult evaluate_micro_batch(const Transformer& model, Context& ctx, BatchShape shape,
-                                const HostBatch& batch, const Tensor& tokens, const Tensor& targets);
+// The same for one micro-batch on a rank that has the whole model; `tokens` and `targets` are its place on the
+// device.
+std::vector<EvalResult> evaluate_micro_batch(const Transformer& model, Context& ctx, BatchShape shape,
+                                             const HostBatch& batch, const Tensor& tokens,
+                                             const Tensor& targets);
 
 }  // namespace meshtrain

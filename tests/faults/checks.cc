@@ -24,7 +24,7 @@ void FaultRound::expect_went_on(const std::string& err) const {
   if (!left_) return;
   std::smatch match;
   if (!std::regex_search(err, match,
-                         std::regex("meshtrain: (?:going on from )?([^ ]*) (?:at step|with the evaluation|is "
+                         std::regex("meshtrain: (?:resuming from )?([^ ]*) (?:at step|with the evaluation|is "
                                     "the last checkpoint)"))) {
     EXPECT_EQ(left_->newest, 0) << "it did not go on from a checkpoint: " << err;
     if (left_->newest == 0) expect_contains(err, {"no checkpoint in", "starting at step 1"});
@@ -39,7 +39,7 @@ void FaultRound::expect_went_on(const std::string& err) const {
 
 // Tensor by tensor and in all, as `ckpt digest` prints it.
 std::string FaultRound::digest_of(const std::string& checkpoint) const {
-  const std::string digest = succeed({"ckpt", "digest", checkpoint}).out;
+  const std::string digest = succeed({"ckpt", "digest", checkpoint, "--all"}).out;
   expect_contains(digest, {"\ntotal "});
   return digest;
 }

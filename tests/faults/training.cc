@@ -25,7 +25,7 @@ const std::vector<Job>& jobs() {
        {"model.preset=gpt2-tiny", "precision.compute=fp16", "precision.loss_scale=33554432.0",
         "precision.loss_scale_window=4"}},
       {"llama-evaluated",
-       {"model.preset=llama-tiny", "data.valid=text.txt", "train.eval_every=2", "train.eval_batches=2"}},
+       {"model.preset=llama-tiny", "data.valid=text.txt", "train.eval_every=2", "train.eval_tokens=128"}},
   };
   return all;
 }

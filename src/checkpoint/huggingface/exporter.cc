@@ -12,6 +12,7 @@
 #include "base/json_reason.h"
 #include "base/mapped_file.h"
 #include "checkpoint/huggingface/exact_convert.h"
+#include "checkpoint/partial_folder.h"
 #include "checkpoint/safetensors.h"
 
 namespace meshtrain {
@@ -235,72 +236,14 @@ std::vector<HfStoredFile> hf_files(const ModelSpec& spec, DType dtype, std::int6
   return files;
 }
 
-void check_new_folder(const std::string& out) {
-  std::error_code error;
-  const fs::file_status status = fs::status(out, error);
-  if (!fs::exists(status)) {
-    if (!fs::is_symlink(fs::symlink_status(out, error))) return;
-    throw_user_error("--out {} is a link to nothing; name another folder, or remove it.", out);
-  }
-  if (!fs::is_directory(status)) throw_user_error("--out {} is a file; name a folder that is not there.", out);
-  if (!fs::is_empty(out, error) || error) {
-    throw_user_error("--out {} is there already and not empty; name another folder, or remove it.", out);
-  }
-}
-
-namespace {
-
-// Lies in a folder that is being written.
-constexpr const char* kMark = ".meshtrain-export";
-
-// Without links and without a slash at its end: it has a parent and a name. The folder is not there any more
-// when this returns: one that cannot be renamed to, as the root of a file system, is found before anything is
-// written.
-fs::path place_of(const std::string& out) {
-  std::error_code error;
-  const fs::path folder =
-      (fs::weakly_canonical(fs::absolute(out), error) / "").lexically_normal().parent_path();
-  if (!error && fs::exists(folder)) fs::remove(folder, error);
-  if (error) {
-    throw_user_error("--out {} cannot be replaced ({}); name a folder in it that is not there.", out,
-                     error.message());
-  }
-  return folder;
-}
-
-void make_partial(const fs::path& partial) {
-  std::error_code error;
-  const bool ours = fs::exists(partial / kMark, error);
-  const bool nothing = fs::is_directory(partial, error) && fs::is_empty(partial, error);
-  if (fs::exists(partial, error) && !ours && !nothing) {
-    throw_user_error("{} is there, which is the name that --out has while it is written; remove or rename it.",
-                     partial.string());
-  }
-  fs::remove_all(partial, error);  // of an export that was killed
-  fs::create_directories(partial, error);
-  if (error) throw_run_error("cannot create the folder {}: {}.", partial.string(), error.message());
-  write_and_sync((partial / kMark).string(), "");
-}
-
-}  // namespace
-
 void write_hf_folder(const WeightSource& weights, const ModelSpec& spec, const HfRecord& record,
                      const std::vector<HfExtraFile>& extras, const std::string& out, const WriteHook& hook) {
   check_new_folder(out);
   const Tensors tensors = tensors_of(spec, record);
   check_record(tensors, record, weights.path());
-  const fs::path folder = place_of(out);
-  const fs::path partial = folder.string() + ".partial";
-  make_partial(partial);
-  std::error_code error;
-  try {
-    write_files(weights, spec, tensors, record, extras, partial, hook);
-    fs::remove(partial / kMark, error);
-    rename_and_sync(folder.parent_path().string(), partial.string(), folder.string(), hook);
-  } catch (...) {
-    fs::remove_all(partial, error);
-    throw;
-  }
+  PartialFolder folder(out);
+  write_files(weights, spec, tensors, record, extras, folder.contents(), hook);
+  folder.commit(hook);
 }
 
 }  // namespace meshtrain

@@ -36,14 +36,10 @@ struct HfExtraFile {
   std::string text = {};
 };
 
-// Throws UserError naming --out unless `out` is not there or an empty folder.
-void check_new_folder(const std::string& out);
-
-// Writes the folder `out`, which must not exist or be empty (else UserError): into OUT.partial, which is
-// renamed once everything is on the disk and removed when something fails. One that was left by an export that
-// was killed is removed, anything else that has its name is a UserError. Needs memory for a piece of a tensor;
-// for GPT-2, whose matrices are transposed, for one matrix. A weight that the file's type cannot hold, a record
-// of another model and a failing disk are errors that name the tensor or file.
+// Writes the folder `out`, which must not exist or be empty (else UserError), as a PartialFolder
+// (checkpoint/partial_folder.h): it is there once everything is on the disk. Needs memory for a piece of a
+// tensor; for GPT-2, whose matrices are transposed, for one matrix. A weight that the file's type cannot hold,
+// a record of another model and a failing disk are errors that name the tensor or file.
 void write_hf_folder(const WeightSource& weights, const ModelSpec& spec, const HfRecord& record,
                      const std::vector<HfExtraFile>& extras, const std::string& out,
                      const WriteHook& hook = {});

@@ -1,6 +1,7 @@
 #include "ops/elementwise.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 
 #undef HWY_TARGET_INCLUDE
@@ -97,21 +98,17 @@ void fill(Stream& stream, const Tensor& out, float value) {
   }
 }
 
-void scale(Stream& stream, const Tensor& x, float factor) {
-  parallel_elements(stream, x.numel(), 2 * x.bytes(), [&](std::int64_t begin, std::int64_t end) {
-    HWY_DYNAMIC_DISPATCH(ScaleElements)(x.data<float>(), factor, begin, end);
+void touch(Stream& stream, const Tensor& out) {
+  constexpr std::int64_t kPage = 4096;  // the smallest; larger ones come with their first byte
+  auto* const bytes = static_cast<volatile std::byte*>(out.raw());
+  parallel_elements(stream, out.bytes(), out.bytes(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; i = (i / kPage + 1) * kPage) bytes[i] = std::byte{0};
   });
 }
 
-void fill_normal(Stream& stream, const Tensor& out, const RandomStream& random, std::int64_t first_index,
-                 float mean, float deviation) {
-  // A normal number costs about as much as moving this many floats.
-  constexpr std::int64_t kCost = 64;
-  float* to = out.data<float>();
-  parallel_elements(stream, out.numel(), kCost * out.bytes(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      to[i] = mean + deviation * random.normal(static_cast<std::uint64_t>(first_index + i));
-    }
+void scale(Stream& stream, const Tensor& x, float factor) {
+  parallel_elements(stream, x.numel(), 2 * x.bytes(), [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(ScaleElements)(x.data<float>(), factor, begin, end);
   });
 }
 

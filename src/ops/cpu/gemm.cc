@@ -1,6 +1,7 @@
 #include "ops/cpu/gemm.h"
 
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <dnnl.hpp>
 
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/processor.h"
 
 namespace meshtrain::ops::cpu {
 namespace {
@@ -132,9 +134,14 @@ bool has_fast_kernel(Operand operand, RightLayout layout) {
 
 }  // namespace
 
-Operand operand_for(DType dtype) {
-  static const bool kNativeBf16 = has_fast_kernel(Operand::kBF16, RightLayout::kPanels);
-  return dtype == DType::kBF16 && kNativeBf16 ? Operand::kBF16 : Operand::kF32;
+bool has_bf16_kernels() {
+  return has_fast_kernel(Operand::kBF16, RightLayout::kPanels);
+}
+
+Operand operand_for(DType dtype, Bf16Products products) {
+  static const bool kFastest = multiplies_bf16(this_processor());
+  const bool bf16 = dtype == DType::kBF16 && products == Bf16Products::kFastest && kFastest;
+  return bf16 ? Operand::kBF16 : Operand::kF32;
 }
 
 RightLayout right_layout(Operand operand) {
@@ -156,9 +163,13 @@ void* Scratch::grow(std::int64_t bytes) {
   if (bytes > bytes_) {
     std::free(data_);
     bytes_ = 0;
-    const std::int64_t size = round_up(bytes, kAlignment);
-    data_ = std::aligned_alloc(kAlignment, static_cast<std::size_t>(size));
+    constexpr std::int64_t kHugePage = 2 << 20;
+    const std::int64_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
+    const std::int64_t size = round_up(bytes, alignment);
+    data_ = std::aligned_alloc(static_cast<std::size_t>(alignment), static_cast<std::size_t>(size));
     if (data_ == nullptr) throw std::bad_alloc();
+    // A refusal costs speed only.
+    if (bytes >= kHugePage) madvise(data_, static_cast<std::size_t>(size), MADV_HUGEPAGE);
     bytes_ = size;
   }
   return data_;

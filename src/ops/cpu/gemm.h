@@ -8,13 +8,17 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "device/stream.h"
 #include "ops/cpu/pack.h"
 
 namespace meshtrain::ops::cpu {
 
-// What matrices of this dtype are packed as: bf16 where this processor multiplies it; otherwise fp32,
-// to which every value converts exactly.
-Operand operand_for(DType dtype);
+// Whether oneDNN has a fast kernel for bf16 blocks on this processor.
+bool has_bf16_kernels();
+
+// What matrices of this dtype are packed as: bf16 where `products` lets this processor multiply it
+// (ops/processor.h says whether it should); otherwise fp32, to which every value converts exactly.
+Operand operand_for(DType dtype, Bf16Products products);
 
 // How right operands must be packed on this processor.
 RightLayout right_layout(Operand operand);

@@ -41,6 +41,7 @@ void cross_entropy_from_stats(Stream& stream, const CrossEntropyShard& shard, co
 void add(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out);
 void cast(Stream& stream, const Tensor& from, const Tensor& to);
 void fill(Stream& stream, const Tensor& out, float value);
+void touch(Stream& stream, const Tensor& out);
 void scale(Stream& stream, const Tensor& x, float factor);
 void fill_normal(Stream& stream, const Tensor& out, const RandomStream& random, std::int64_t first_index,
                  float mean, float deviation);

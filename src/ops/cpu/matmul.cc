@@ -7,6 +7,13 @@
 namespace meshtrain::ops::cpu {
 namespace {
 
+// How the rows of a reach a block product.
+enum class Left : std::uint8_t {
+  kSlab,     // packed by all threads together, each element once
+  kInPlace,  // where they lie: contiguous, whole rows of the operand's type
+  kByTile,   // the same, but to be widened: packed by the task that multiplies them, near its processor
+};
+
 // How a product is cut, by its shape alone: neither the result nor the work depends on the threads.
 //
 // A block of the result, rows x cols, is computed from slabs of the operands, `depth` deep. The threads
@@ -17,13 +24,14 @@ struct Blocking {
   std::int64_t depth = 0;
   std::int64_t tile_rows = 0;
   std::int64_t tile_cols = 0;
-  bool direct = false;  // a is multiplied where it lies, without packing
+  Left left = Left::kSlab;
+  std::int64_t task_tiles = 1;  // side by side, that one task computes
 };
 
 // A row of a slab is at most this long, so that a tile's operands stay near the processor; longer where
 // that saves packing a.
 constexpr std::int64_t kPackedRowBytes = 8192;
-constexpr std::int64_t kDirectRowBytes = 16384;
+constexpr std::int64_t kWholeRowBytes = 16384;
 // Of one packed operand's slab.
 constexpr std::int64_t kSlabBytes = 8 << 20;
 // Of a block, when its sums are kept in fp32 from one slab to the next.
@@ -41,12 +49,13 @@ std::int64_t even_piece(std::int64_t total, std::int64_t limit, std::int64_t uni
 Blocking blocking_for(const MatmulCall& call, Operand operand) {
   Blocking b;
   const std::int64_t item = size_of(operand);
-  b.direct = !call.a.transposed && call.a.stride == call.depth && call.depth % kDepthUnit == 0 &&
-             meshtrain::size_of(call.a.dtype) == item && call.depth * item <= kDirectRowBytes;
-  b.depth = b.direct ? call.depth : even_piece(call.depth, kPackedRowBytes / item, kDepthUnit);
+  const bool whole_rows = !call.a.transposed && call.a.stride == call.depth && call.depth % kDepthUnit == 0 &&
+                          call.depth * item <= kWholeRowBytes;
+  if (whole_rows) b.left = meshtrain::size_of(call.a.dtype) == item ? Left::kInPlace : Left::kByTile;
+  b.depth = whole_rows ? call.depth : even_piece(call.depth, kPackedRowBytes / item, kDepthUnit);
   const std::int64_t slab = kSlabBytes / (b.depth * item);
   b.cols = even_piece(call.cols, slab, kWidthUnit);
-  b.rows = b.direct ? call.rows : even_piece(call.rows, slab, kRowUnit);
+  b.rows = whole_rows ? call.rows : even_piece(call.rows, slab, kRowUnit);
   if (b.depth < call.depth) {
     b.cols = std::min(b.cols, even_piece(call.cols, 1024, kWidthUnit));
     b.rows = std::min(b.rows, even_piece(call.rows, kMaxSums / b.cols, kRowUnit));
@@ -58,6 +67,17 @@ Blocking blocking_for(const MatmulCall& call, Operand operand) {
   }
   b.tile_rows = even_piece(b.rows, tile_rows, kRowUnit);
   b.tile_cols = even_piece(b.cols, tile_cols, kWidthUnit);
+  if (b.left == Left::kByTile) {
+    b.task_tiles =
+        std::max<std::int64_t>(1, pieces(b.rows, b.tile_rows) * pieces(b.cols, b.tile_cols) / (2 * kTiles));
+    // A task that multiplies its rows by few of many columns would spend its time packing them.
+    if (b.task_tiles * b.tile_cols < std::min(b.cols, kMaxTile)) {
+      b.left = Left::kSlab;
+      b.task_tiles = 1;
+      b.rows = even_piece(call.rows, slab, kRowUnit);
+      b.tile_rows = even_piece(b.rows, b.tile_rows, kRowUnit);
+    }
+  }
   return b;
 }
 
@@ -77,7 +97,7 @@ class BlockedProduct {
     const std::int64_t rows = pieces(blocking_.rows, blocking_.tile_rows) * blocking_.tile_rows;
     const std::int64_t cols = pieces(blocking_.cols, blocking_.tile_cols) * blocking_.tile_cols;
     b_ = scratch.b.get<std::byte>(padded_ * cols * size_of(operand));
-    if (!blocking_.direct) a_ = scratch.a.get<std::byte>(rows * padded_ * size_of(operand));
+    if (blocking_.left == Left::kSlab) a_ = scratch.a.get<std::byte>(rows * padded_ * size_of(operand));
     if (blocking_.depth < call.depth) sums_ = scratch.sums.get<float>(rows * cols * 4);
   }
 
@@ -107,7 +127,7 @@ class BlockedProduct {
     // With a single slab b stays as packed for the blocks above.
     const bool with_b = row_ == 0 || blocking_.depth < call_.depth;
     const std::int64_t col_tiles = with_b ? pieces(cols_, blocking_.tile_cols) : 0;
-    const std::int64_t row_tiles = blocking_.direct ? 0 : pieces(rows_, blocking_.tile_rows);
+    const std::int64_t row_tiles = blocking_.left == Left::kSlab ? pieces(rows_, blocking_.tile_rows) : 0;
     pool_.run(col_tiles + row_tiles, [&](std::int64_t task) {
       if (task < col_tiles) {
         const std::int64_t col = task * blocking_.tile_cols;
@@ -124,20 +144,37 @@ class BlockedProduct {
   void multiply_slab() {
     const std::int64_t row_tiles = pieces(rows_, blocking_.tile_rows);
     const std::int64_t col_tiles = pieces(cols_, blocking_.tile_cols);
+    const std::int64_t task_tiles = blocking_.task_tiles;
     // Down the columns first: tiles that are computed together share their part of b.
-    pool_.run(row_tiles * col_tiles, [&](std::int64_t task) {
-      multiply_tile(task % row_tiles * blocking_.tile_rows, task / row_tiles * blocking_.tile_cols, task);
+    pool_.run(row_tiles * pieces(col_tiles, task_tiles), [&](std::int64_t task) {
+      const std::int64_t row_tile = task % row_tiles;
+      const std::int64_t first = task / row_tiles * task_tiles;
+      const void* const a = left_tile(row_tile * blocking_.tile_rows);
+      for (std::int64_t tile = first; tile < std::min(first + task_tiles, col_tiles); ++tile) {
+        multiply_tile(a, row_tile * blocking_.tile_rows, tile * blocking_.tile_cols,
+                      tile * row_tiles + row_tile);
+      }
     });
   }
 
-  void multiply_tile(std::int64_t row, std::int64_t col, std::int64_t index) const {
+  // The rows of a tile as the product reads them.
+  const void* left_tile(std::int64_t row) const {
+    if (blocking_.left == Left::kSlab) return left(row);
+    const MatrixView rows = call_.a.at(row_ + row, 0);
+    if (blocking_.left == Left::kInPlace) return rows.data;
+    static thread_local Scratch own;
+    void* const packed = own.get(blocking_.tile_rows * depth_ * size_of(operand_));
+    pack_left(rows, std::min(blocking_.tile_rows, rows_ - row), depth_, operand_, packed);
+    return packed;
+  }
+
+  void multiply_tile(const void* a, std::int64_t row, std::int64_t col, std::int64_t index) const {
     static thread_local Scratch own;
     const std::int64_t rows = std::min(blocking_.tile_rows, rows_ - row);
     const std::int64_t cols = std::min(blocking_.tile_cols, cols_ - col);
     const std::int64_t width = round_up(cols, kWidthUnit);
     const std::int64_t size = blocking_.tile_rows * blocking_.tile_cols;
     float* const sums = sums_ != nullptr ? sums_ + index * size : own.get<float>(size * 4);
-    const void* const a = blocking_.direct ? call_.a.at(row_ + row, 0).data : left(row);
     multiply_block(operand_, rows, width, round_up(depth_, kDepthUnit), a, right(col), sums, first_ > 0);
     if (first_ + depth_ == call_.depth)
       store_rows(sums, width, rows, cols, destination(row_ + row, col_ + col));
