@@ -69,7 +69,7 @@ echo "== 3. Evaluate on text it has not seen"
 
 echo
 echo "== 4. Generate"
-"$meshtrain" generate "$run/run" --tokens 120 --temperature 0.8 --top-p 0.95
+"$meshtrain" generate "$run/run" --tokens 120 --temperature 0.8 --top-p 0.95 </dev/null
 
 cat <<EOF
 

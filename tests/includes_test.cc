@@ -47,13 +47,16 @@ TEST(Includes, PointOneWay) {
 }
 
 TEST(Includes, FilesStayReadable) {
-  // Mostly under 300 lines; none far above.
+  // Mostly under 300 lines; none far above but tables that a script makes.
   for (const fs::directory_entry& entry :
        fs::recursive_directory_iterator(fs::path(MESHTRAIN_SOURCE_DIR) / "src")) {
     const std::string extension = entry.path().extension().string();
     if (extension != ".h" && extension != ".cc") continue;
     std::ifstream file(entry.path());
-    const auto lines = std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+    std::string first;
+    std::getline(file, first);
+    if (first.starts_with("// Made by tests/reference/")) continue;
+    const auto lines = 1 + std::count(std::istreambuf_iterator<char>(file), {}, '\n');
     EXPECT_LE(lines, 450) << entry.path();
   }
 }

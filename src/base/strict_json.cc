@@ -24,6 +24,9 @@ Json parse_strictly(std::string_view text) {
     }
     return true;
   };
+  if (const std::size_t at = text.find('\0'); at != std::string_view::npos)
+    throw StrictJsonError(fmt::format("it has a NUL byte at position {}", at));
+  if (text.starts_with("\xEF\xBB\xBF")) throw StrictJsonError("it begins with a byte order mark");
   try {
     return Json::parse(text, watch);
   } catch (const Json::exception& error) {

@@ -26,6 +26,8 @@ TEST(StrictJson, SaysWhyNot) {
   EXPECT_TRUE(complaint("{\"a\": 1,\n oops}").starts_with("line 2, column 2: syntax error"));
   EXPECT_EQ(complaint(R"({"a": 1, "b": {"c": 1, "c": 1}})"), "it has the key \"c\" twice");
   EXPECT_FALSE(complaint("\"\xff\"").empty());
+  EXPECT_EQ(complaint(std::string("{}\0", 3)), "it has a NUL byte at position 2");
+  EXPECT_EQ(complaint("\xEF\xBB\xBF{}"), "it begins with a byte order mark");
 }
 
 TEST(StrictJson, EndsAtADepth) {

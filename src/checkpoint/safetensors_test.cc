@@ -98,7 +98,21 @@ TEST(Safetensors, WriterHoldsItsContract) {
   std::filesystem::remove(path);
 }
 
+// As safetensors 0.8.0 does: whatever is white space in JSON may stand around the header, and nothing else.
 TEST(Safetensors, AcceptsPaddedAndEmptyFiles) {
+  const std::string_view header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  for (const std::string padding : {"\t", "\n", "\r", " \n "}) {
+    EXPECT_EQ(complaint(file_of(std::string(header) + padding, 4)), "");
+    EXPECT_EQ(complaint(file_of(padding + std::string(header), 4)), "");
+  }
+  for (const std::string& padding : {std::string(1, '\0'), std::string(3, '\0'), std::string("\0 {}", 4),
+                                     std::string(" \0", 2), std::string("\f"), std::string("\u00a0"),
+                                     std::string("}"), std::string("{}"), std::string("\xEF\xBB\xBF")}) {
+    for (const std::string& text : {std::string(header) + padding, padding + std::string(header)})
+      EXPECT_NE(complaint(file_of(text, 4)).find("no proper JSON"), std::string::npos)
+          << testing::PrintToString(text);
+  }
+  EXPECT_NE(complaint(file_of(std::string("{\0}", 3), 0)).find("NUL byte at position 1"), std::string::npos);
   EXPECT_EQ(complaint(file_of("{}", 0)), "");
   EXPECT_EQ(complaint(file_of("{}      ", 0)), "");
   EXPECT_EQ(complaint(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}  )", 4)), "");

@@ -78,9 +78,25 @@ std::optional<std::int64_t> end_of_document(const Config& config) {
   return std::nullopt;
 }
 
-HfRecord generated(const Config& config, DType dtype) {
-  return {.config_text = hf_config_of(config.model, dtype, end_of_document(config)),
-          .files = hf_files(config.model, dtype)};
+// The special tokens of a model that began with no folder. Null: the library's own defaults may lie outside of
+// a small vocabulary.
+nlohmann::json own_token_ids(const Config& config) {
+  const std::optional<std::int64_t> end = end_of_document(config);
+  return {{"bos_token_id", nullptr}, {"eos_token_id", end ? nlohmann::json(*end) : nullptr}};
+}
+
+HfRecord generated(const Config& config, DType dtype, const std::optional<HfTokenIds>& token_ids) {
+  return {
+      .config_text = hf_config_of(config.model, dtype, token_ids ? token_ids->config : own_token_ids(config)),
+      .files = hf_files(config.model, dtype)};
+}
+
+// generation_config.json says more of special tokens: the model's own, not that of another model whose
+// tokenizer it has.
+void put_generation_config(const HfTokenIds& token_ids, std::vector<HfExtraFile>& extras) {
+  std::erase_if(extras, [](const HfExtraFile& extra) { return extra.name == kHfGenerationConfig; });
+  if (token_ids.generation_config)
+    extras.push_back({.name = kHfGenerationConfig, .from = {}, .text = *token_ids.generation_config});
 }
 
 HfRecord remembered(const nlohmann::json& json, const std::string& path, std::optional<DType> dtype) {
@@ -100,12 +116,14 @@ void run(const Arguments& arguments) {
   const Config config = config_of(checkpoint);
   std::optional<DType> dtype;
   if (!arguments.dtype.empty()) dtype = parse_dtype(arguments.dtype);
+  const std::optional<HfTokenIds> token_ids = hf_token_ids_of(checkpoint);
   const auto known = checkpoint.state().find("huggingface");
   const HfRecord record = known != checkpoint.state().end()
                               ? remembered(*known, path, dtype)
-                              : generated(config, dtype.value_or(config.precision.compute));
+                              : generated(config, dtype.value_or(config.precision.compute), token_ids);
   std::vector<HfExtraFile> extras = carried_files(checkpoint);
   if (extras.empty()) extras = tokenizer_files(config.data.tokenizer);
+  if (token_ids) put_generation_config(*token_ids, extras);
   install_stop_handler();
   write_hf_folder(checkpoint, config.model, record, extras, arguments.out, stopping_hook(arguments.out));
   print_line(stdout, fmt::format("{} (step {}): {} parameters; folder {}", path, checkpoint.step(),

@@ -59,6 +59,7 @@ void run(const Arguments& arguments) {
   }
   check_new_folder(arguments.out);
   const HuggingFaceFolder folder(arguments.folder);
+  (void)hf_token_ids_of_folder(arguments.folder);  // that they can be read
   folder.check_tied_head();
   if (folder.buffers() > 0) {
     notice("omitting {}, which the model does not train: the first is {}",

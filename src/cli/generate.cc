@@ -1,12 +1,21 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdio>
 #include <memory>
+#include <optional>
+#include <system_error>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
+#include "data/text_stream.h"
 #include "data/tokenizer.h"
+#include "data/unicode.h"
 #include "train/generation.h"
 #include "train/threads.h"
 #include "train/vocabulary.h"
@@ -16,46 +25,69 @@ namespace {
 
 struct Arguments {
   ModelArguments model;
-  std::string prompt;
+  std::optional<std::string> prompt;
   std::int64_t tokens = 200;
   SamplingOptions sampling;
 };
 
-// Prints tokens as soon as their bytes are whole characters.
-class TextPrinter {
- public:
-  explicit TextPrinter(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
 
-  void add(std::int32_t token) {
-    pending_.push_back(token);
-    const std::string text = tokenizer_.decode(pending_);
-    // Four tokens without a whole character: these bytes are no text, print them as they are.
-    if (!ends_in_whole_character(text) && pending_.size() < 4) return;
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-    pending_.clear();
-  }
-
- private:
-  static bool ends_in_whole_character(const std::string& text) {
-    for (std::size_t back = 1; back <= 4 && back <= text.size(); ++back) {
-      const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-      if (byte < 0x80U) return true;
-      if (byte >= 0xC0U) return back == (byte >= 0xF0U ? 4U : byte >= 0xE0U ? 3U : 2U);
+// All that standard input holds, without the line feed at its end. A closed one holds nothing. (Whatever is
+// opened first would get its number: this comes before.)
+std::string read_standard_input() {
+  std::string text;
+  std::array<char, 1U << 16U> block{};
+  for (ssize_t count = 0; (count = read(STDIN_FILENO, block.data(), block.size())) != 0;) {
+    if (count > 0) {
+      text.append(block.data(), static_cast<std::size_t>(count));
+    } else if (errno == EBADF) {
+      break;
+    } else if (errno != EINTR) {
+      throw_user_error("the prompt cannot be read from standard input: {}",
+                       std::generic_category().message(errno));
     }
-    return text.empty();
   }
+  if (text.ends_with("\r\n")) {
+    text.resize(text.size() - 2);
+  } else if (text.ends_with('\n')) {
+    text.pop_back();
+  }
+  return text;
+}
 
-  const Tokenizer& tokenizer_;
-  std::vector<std::int32_t> pending_;
-};
+std::string prompt_of(const Arguments& arguments) {
+  const bool piped = !arguments.prompt && isatty(STDIN_FILENO) == 0;
+  std::string prompt =
+      piped || arguments.prompt == "-" ? read_standard_input() : arguments.prompt.value_or(std::string());
+  const std::size_t whole = well_formed_until(prompt);
+  if (whole < prompt.size()) {
+    throw_user_error("the prompt is not valid UTF-8: byte 0x{:02X} at position {} belongs to no character",
+                     static_cast<unsigned char>(prompt[whole]), whole);
+  }
+  return prompt;
+}
+
+void report(const GenerationTimes& times) {
+  if (times.tokens == 0) return;
+  const auto rate = [](std::int64_t tokens, double seconds) {
+    return fmt::format("{:.4g} tokens/s", static_cast<double>(tokens) / std::max(seconds, 1e-9));
+  };
+  notice("prompt: {} tokens, {}; generation: {} tokens{}", times.prompt_tokens,
+         rate(times.prompt_tokens, times.prompt_seconds), times.tokens,
+         times.tokens > 1 ? ", " + rate(times.tokens - 1, times.seconds) : "");
+}
 
 void run(const Arguments& arguments) {
   validate(arguments.sampling);
+  const std::string text = prompt_of(arguments);
   const TrainedModel trained = open_model(arguments.model);
+  const std::vector<std::int64_t> stop_ids = trained.stop_ids();
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(trained.config.data.tokenizer);
   const Config config = with_vocabulary(trained.config, *tokenizer);
-  std::vector<std::int32_t> prompt = tokenizer->encode(arguments.prompt);
+  std::vector<std::int32_t> prompt = tokenizer->encode(text);
   // Nothing said: start a document.
   if (prompt.empty()) prompt.push_back(tokenizer->require_end_of_document());
 
@@ -70,24 +102,30 @@ void run(const Arguments& arguments) {
   sampling.vocab = tokenizer->vocab_size();
 
   install_stop_handler();
-  std::fwrite(arguments.prompt.data(), 1, arguments.prompt.size(), stdout);
-  TextPrinter printer(*tokenizer);
+  print(text);
+  TextStream stream(*tokenizer, prompt);
   const std::optional<std::int32_t> end = tokenizer->end_of_document();
-  generate(model, prompt, arguments.tokens, sampling, [&](std::int32_t token) {
-    if (token == end || stop_requested()) return false;
-    printer.add(token);
-    return true;
+  const GenerationTimes times = generate(model, prompt, arguments.tokens, sampling, [&](std::int32_t token) {
+    if (stop_requested()) return false;
+    // One that is a mark has no text; the library shows any other.
+    const bool stops = std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end();
+    if (stops || token != end) print(stream.add(token));
+    return !stops && token != end;
   });
-  std::fputc('\n', stdout);
+  print(stream.finish() + "\n");
+  report(times);
 }
 
 }  // namespace
 
 void add_generate(CLI::App& app) {
   const auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("generate", "Continues a text with a trained model");
+  CLI::App* command = app.add_subcommand(
+      "generate",
+      "Continues a text with a trained model, up to an end-of-text token; special tokens are not shown");
   add_model_arguments(*command, arguments->model);
-  command->add_option("--prompt", arguments->prompt, "Text to continue");
+  command->add_option("--prompt", arguments->prompt,
+                      "Text to continue. \"-\", or none and no terminal: standard input");
   command->add_option("--tokens", arguments->tokens, "Generate at most this many tokens")
       ->check(whole_number(0))
       ->capture_default_str();

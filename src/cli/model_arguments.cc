@@ -1,9 +1,11 @@
 #include "cli/model_arguments.h"
 
 #include <filesystem>
+#include <optional>
 
 #include "base/error.h"
 #include "checkpoint/huggingface/folder.h"
+#include "checkpoint/huggingface/token_ids.h"
 #include "cli/commands.h"
 #include "train/checkpointing.h"
 #include "train/model_source.h"
@@ -53,6 +55,12 @@ TrainedModel open_model(const ModelArguments& arguments) {
   if (!config) config = config_of(*checkpoint, arguments.overrides);
   const Checkpoint* same = checkpoint.get();
   return {.config = std::move(*config), .weights = std::move(checkpoint), .checkpoint = same};
+}
+
+std::vector<std::int64_t> TrainedModel::stop_ids() const {
+  const std::optional<HfTokenIds> ids =
+      checkpoint == nullptr ? hf_token_ids_of_folder(weights->path()) : hf_token_ids_of(*checkpoint);
+  return ids ? ids->stop_ids(weights->path()) : std::vector<std::int64_t>{};
 }
 
 void load_weights_of(const TrainedModel& trained, const ModelSpec& spec, InferenceModel& model) {

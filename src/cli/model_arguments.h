@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@ struct TrainedModel {
   const Checkpoint* checkpoint = nullptr;  // `weights`, where they are one
 
   std::int64_t step() const { return checkpoint == nullptr ? 0 : checkpoint->step(); }
+  // The ids that end a text by what the Hugging Face folder says that the model is or began with. Throws
+  // UserError.
+  std::vector<std::int64_t> stop_ids() const;
 };
 // The config is that of the TOML file, the one that the checkpoint was trained with, or config_of_folder().
 TrainedModel open_model(const ModelArguments& arguments);

@@ -35,6 +35,10 @@ std::string ByteTokenizer::decode(std::span<const std::int32_t> ids) const {
   return text;
 }
 
+bool ByteTokenizer::is_special(std::int32_t id) const {
+  return id == 256;
+}
+
 std::size_t ByteTokenizer::split_point(std::string_view text, std::size_t from) const {
   return std::min(from, text.size());
 }

@@ -13,6 +13,7 @@ class ByteTokenizer final : public Tokenizer {
   std::unique_ptr<Encoder> encoder() const override;
   // 256 gives nothing.
   std::string decode(std::span<const std::int32_t> ids) const override;
+  bool is_special(std::int32_t id) const override;
   std::size_t split_point(std::string_view text, std::size_t from) const override;
 };
 

@@ -165,7 +165,8 @@ class Parser {
       step.pattern = std::make_shared<Regex>(Regex::from_oniguruma(text, where));
     } else {
       text = pattern.at("String").string();
-      step.pattern = std::make_shared<Regex>(Regex::literal(text, where));
+      // An empty one is found nowhere.
+      if (!text.empty()) step.pattern = std::make_shared<Regex>(Regex::literal(text, where));
     }
     static const std::unordered_map<std::string, SplitBehavior> kBehaviors = {
         {"Removed", SplitBehavior::kRemoved},
@@ -182,6 +183,8 @@ class Parser {
     step.invert = field.at("invert").boolean(false);
     // Isolating the matches and isolating what lies between them is the same.
     if (step.behavior == SplitBehavior::kIsolated) step.invert = false;
+    if (!step.pattern && step.invert && step.behavior == SplitBehavior::kRemoved)
+      pattern.refuse("which, inverted and removed, leaves no text");
     add(std::move(step), std::move(text));
   }
 

@@ -51,7 +51,10 @@ class HfTokenizer final : public Tokenizer {
         normalizers_(std::move(spec.normalizers)),
         pretokenizers_(std::move(spec.pretokenizers)),
         token_text_(std::move(spec.token_text)),
+        special_(token_text_.size()),
         bpe_(std::move(spec.merges), std::move(spec.byte_ids), std::move(spec.byte_tokens), spec.bpe) {
+    for (const AddedToken& token : spec.added_tokens)
+      special_[static_cast<std::size_t>(token.id)] = token.special;
     find_end(spec.added_tokens, eod);
     build_finders(spec.added_tokens);
   }
@@ -71,6 +74,10 @@ class HfTokenizer final : public Tokenizer {
       text += token_text_[static_cast<std::size_t>(id)];
     }
     return text;
+  }
+
+  bool is_special(std::int32_t id) const override {
+    return id >= 0 && id < vocab_size() && special_[static_cast<std::size_t>(id)];
   }
 
   // Two places are safe for the patterns above. (a) Behind a line feed that has a character other than white
@@ -162,6 +169,7 @@ class HfTokenizer final : public Tokenizer {
   std::vector<Normalization> normalizers_;
   std::vector<PretokenizerStep> pretokenizers_;
   std::vector<std::string> token_text_;
+  std::vector<bool> special_;  // by id
   BpeModel bpe_;
   std::optional<std::int32_t> end_;
   AddedTokenFinder raw_;         // looked for in the text as it is

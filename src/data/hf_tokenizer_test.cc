@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
         Change{"/pre_tokenizer/pretokenizers/1/use_regex", "1", "use_regex is 1"},
         Change{"/pre_tokenizer/pretokenizers/1/other", "1", "pre_tokenizer.pretokenizers[1].other"},
         Change{"/pre_tokenizer/pretokenizers/0",
-               R"({"type":"Split","pattern":{"Regex":"\\w"},"behavior":"Isolated","invert":false})", "\\w"},
+               R"({"type":"Split","pattern":{"Regex":"\\b"},"behavior":"Isolated","invert":false})", "\\b"},
         Change{"/pre_tokenizer/pretokenizers/0",
                R"({"type":"Split","pattern":{"Regex":"x"},"behavior":"Odd","invert":false})",
                "behavior is \"Odd\""},

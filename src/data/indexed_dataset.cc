@@ -185,6 +185,10 @@ void IndexedDataset::check_documents() const {
   }
 }
 
+bool IndexedDataset::starts_behind(std::int64_t token, const Run& run) {
+  return token < run.first_token;
+}
+
 void IndexedDataset::convert(std::int64_t byte, std::span<std::int32_t> out) const {
   const std::byte* from = tokens_.data() + byte;
   switch (type_) {
@@ -207,8 +211,7 @@ void IndexedDataset::read(std::int64_t begin, std::span<std::int32_t> out) const
   check(begin >= 0 && static_cast<std::int64_t>(out.size()) <= size_ - begin,
         "tokens to read are in the data set");
   token_file_.check_whole();
-  auto run = std::upper_bound(runs_.begin(), runs_.end(), begin,
-                              [](std::int64_t token, const Run& r) { return token < r.first_token; });
+  auto run = std::upper_bound(runs_.begin(), runs_.end(), begin, starts_behind);
   while (!out.empty()) {
     const Run& current = *(run - 1);
     const std::int64_t end = run == runs_.end() ? size_ : run->first_token;
@@ -218,6 +221,15 @@ void IndexedDataset::read(std::int64_t begin, std::span<std::int32_t> out) const
     begin += static_cast<std::int64_t>(count);
     ++run;
   }
+}
+
+std::int64_t IndexedDataset::id_at(std::int64_t position) const {
+  if (type_ != TokenType::kI64) return TokenSource::id_at(position);
+  check(position >= 0 && position < size_, "the token is in the data set");
+  token_file_.check_whole();
+  const Run& run = *(std::upper_bound(runs_.begin(), runs_.end(), position, starts_behind) - 1);
+  return load<std::int64_t>(tokens_,
+                            static_cast<std::size_t>(run.first_byte + (position - run.first_token) * 8));
 }
 
 std::vector<std::int32_t> IndexedDataset::sequence(std::int64_t i) const {

@@ -34,6 +34,7 @@ class IndexedDataset final : public TokenSource {
   std::string name() const override { return prefix_; }
   std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
+  std::int64_t id_at(std::int64_t position) const override;
   void let_go() const override { token_file_.let_go(); }
 
   TokenType type() const { return type_; }
@@ -58,6 +59,7 @@ class IndexedDataset final : public TokenSource {
   void check_documents() const;
   std::int64_t sequence_pointer(std::int64_t i) const;
   [[noreturn]] void refuse(const std::string& what) const;
+  static bool starts_behind(std::int64_t token, const Run& run);
   void convert(std::int64_t byte, std::span<std::int32_t> out) const;
 
   std::string prefix_;

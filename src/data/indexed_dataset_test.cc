@@ -1,6 +1,7 @@
 #include "data/indexed_dataset.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "data/indexed_dataset_writer.h"
 #include "data/llmc_tokens.h"
+#include "data/sampler.h"
 #include "data/test_files.h"
 
 namespace meshtrain {
@@ -129,6 +131,32 @@ TEST(IndexedDataset, EveryIntegerType) {
   EXPECT_EQ(with_type(3, kTokens, 2), (Ids{10, 11, 12, 13, 14, -1}));
   EXPECT_EQ(with_type(4, i32, 4), (Ids{1, -2, 3, 1 << 30, 5, 6}));
   EXPECT_EQ(with_type(5, i64, 8), (Ids{1, -2, -1, -1, INT32_MAX, 6}));
+}
+
+// Narrowed, these ids would be -1, or in the vocabulary.
+TEST(IndexedDataset, AnIdOf64BitsIsNamedAsItIs) {
+  for (const std::int64_t id : {std::int64_t{1} << 40, (std::int64_t{1} << 32) + 3, std::int64_t{1} << 31,
+                                INT64_MAX, INT64_MIN, std::int64_t{-7}}) {
+    for (int place = 0; place < 6; ++place) {
+      std::string tokens;
+      for (int i = 0; i < 7; ++i) put(tokens, i == 6 ? std::int64_t{5} : i == place ? id : std::int64_t{i});
+      Index index;
+      index.type = 5;
+      index.pointers = {8, 24,
+                        0};  // the third sequence lies in front: its 1 token is followed by those of the first
+      index.lengths = {2, 3, 1};
+      const std::string bytes = index.bytes();
+      const IndexedDataset data = open_memory(bytes, tokens);
+      const std::int64_t position = place == 0 ? 5 : place - 1;
+      EXPECT_EQ(data.id_at(position), id);
+      const std::string named = fmt::format("the id {} at position {}", id, position);
+      expect_contains(message_of<UserError>([&] { check_vocabulary(data, 100); }), named);
+      expect_contains(message_of<RunError>([&] {
+                        (void)BatchSampler(data, {.seq_len = 5, .shuffle = false, .vocab = 100}).batch(0, 1);
+                      }),
+                      named);
+    }
+  }
 }
 
 TEST(IndexedDataset, NoDocuments) {

@@ -27,6 +27,10 @@ std::string NoTokenizer::decode(std::span<const std::int32_t> ids) const {
   return "";
 }
 
+bool NoTokenizer::is_special(std::int32_t /*id*/) const {
+  return false;
+}
+
 std::size_t NoTokenizer::split_point(std::string_view text, std::size_t /*from*/) const {
   return text.size();
 }

@@ -14,6 +14,7 @@ class NoTokenizer final : public Tokenizer {
   std::unique_ptr<Encoder> encoder() const override;
   std::int32_t require_end_of_document() const override;
   std::string decode(std::span<const std::int32_t> ids) const override;  // only of no ids
+  bool is_special(std::int32_t id) const override;
   std::size_t split_point(std::string_view text, std::size_t from) const override;
 };
 

@@ -59,7 +59,7 @@ bool Pretokenizer::next_delimiter(std::size_t step, std::string_view text, Searc
   }
   while (search.from <= text.size()) {
     TextRange match;
-    if (!matchers_[step]->find(text, search.from, match)) return false;
+    if (!matchers_[step]->find(search.from, match)) return false;
     // An empty match right behind the last match does not count.
     if (match.size() == 0 && search.any && match.end == search.match.end) {
       if (match.end == text.size()) return false;

@@ -89,6 +89,7 @@ class Pretokenizer {
   void each_part(std::size_t step, std::string_view text, OnPart&& part) {
     std::size_t done = 0;
     Search search;
+    if (matchers_[step]) matchers_[step]->begin(text);
     while (next_delimiter(step, text, search)) {
       if (done < search.match.begin) part(Part{{done, search.match.begin}, steps_[step].invert});
       part(Part{search.match, !steps_[step].invert});

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "data/test_files.h"
+#include "data/unicode.h"
 
 namespace meshtrain {
 namespace {
@@ -13,7 +14,8 @@ std::vector<std::string> matches(const std::string& pattern, const std::string& 
   RegexMatcher matcher(regex);
   std::vector<std::string> found;
   TextRange match;
-  for (std::size_t at = 0; at < text.size() && matcher.find(text, at, match); at = match.end) {
+  matcher.begin(text);
+  for (std::size_t at = 0; at < text.size() && matcher.find(at, match); at = match.end) {
     found.push_back(text.substr(match.begin, match.size()));
     if (match.size() == 0) break;
   }
@@ -44,11 +46,48 @@ TEST(Regex, WhatTokenizersUse) {
 }
 
 TEST(Regex, RefusesWhatItDoesNotKnowToBeEqual) {
-  for (const char* pattern :
-       {"\\w+",  "\\bx",       "^a",          "a$",           "[a[bc]]", "[a&&b]", "\\p{N}{1,3}+",
-        "a{2}?", "(?<name>a)", "(?m)a",       "(?i)a",        "\\h",     "\\R",    "\\X",
-        "\\K",   "(a)\\1",     "\\p{Alnum1}", "(?i:\\p{Lu})", "[\\S]",   "a{,3}",  "\\x80",
-        "[a",    "[]a]",       "\\",          "a(",           "\\p{L",   "\\pL",   "(?#c)"}) {
+  for (const char* pattern : {"\\bx",
+                              "^a",
+                              "a$",
+                              "\\p{N}{1,3}+",
+                              "a{2}?",
+                              "(?<name>a)",
+                              "(?m)a",
+                              "(?i)a",
+                              "\\R",
+                              "\\X",
+                              "\\K",
+                              "(a)\\1",
+                              "\\p{Alnum1}",
+                              "(?i:\\p{Lu})",
+                              "a{,3}",
+                              "\\x80",
+                              "[a",
+                              "[]a]",
+                              "\\",
+                              "a(",
+                              "\\p{L",
+                              "\\pL",
+                              "(?#c)",
+                              "(*UCP)a",
+                              "[[:alpha:]]",
+                              "[a-c-e]",
+                              "[a-\\d]",
+                              "[\\d-a]",
+                              "[z-a]",
+                              "[a-[b]]",
+                              "[a&&]",
+                              "[&&a]",
+                              "(?i:ss)",
+                              "(?i:'St)",
+                              "(?i:s(?:s))",
+                              "(?i:\u00df)",
+                              "(?i:[\u00df])",
+                              "(?i:[a&&b])",
+                              "(?i:[[a]b])",
+                              "\\u{41}",
+                              "\\x{110000}",
+                              "\\x{D800}"}) {
     expect_contains(message_of<UserError>([&] { Regex::from_oniguruma(pattern, "file F: field G"); }),
                     "file F: field G: the regular expression");
   }
@@ -56,28 +95,86 @@ TEST(Regex, RefusesWhatItDoesNotKnowToBeEqual) {
   EXPECT_THROW(Regex::from_oniguruma(std::string(300, '(') + std::string(300, ')'), "test"), UserError);
 }
 
+TEST(Regex, ClassesAreSets) {
+  EXPECT_EQ(matches("[a-z&&[^aeiou]]+", "audio box"), (Strings{"d", "b", "x"}));
+  EXPECT_EQ(matches("[^a-z&&[^aeiou]]+", "audio box"), (Strings{"au", "io ", "o"}));
+  EXPECT_EQ(matches("[a[0-9]c]+", "ab1c2"), (Strings{"a", "1c2"}));
+  EXPECT_EQ(matches("[^\\S\\n]+", "a \t\n\u3000b"), (Strings{" \t", "\u3000"}));
+  EXPECT_EQ(matches("[-a]+|[b-]", "a-b-"), (Strings{"a-", "b", "-"}));
+  EXPECT_EQ(matches("[^\\x{0}-\\x{10FFFF}]|b", "ab"), Strings{"b"});  // nothing is in it
+  EXPECT_EQ(matches("\\p{LU}|\\p{ h_an-}", "aB\u4e2d"), (Strings{"B", "\u4e2d"}));
+}
+
+// The JIT of PCRE2 10.42 matches "b\n" here.
+TEST(Regex, AnAtomicGroupIsNotEnteredAgain) {
+  EXPECT_EQ(matches("(?>[\\s\\S]*?\\n|[\\s\\S][^\\n]*){2}(?=.)", "ab\nSc"), Strings{});
+  EXPECT_EQ(matches("(?:[\\s\\S]*?\\n|[\\s\\S][^\\n]*)++(?=.)", "ab\nSc"), Strings{});
+}
+
+TEST(Regex, MessagesHoldWholeCharacters) {
+  const auto message = [](const char* pattern) {
+    return message_of<UserError>([&] { Regex::from_oniguruma(pattern, "test"); });
+  };
+  expect_contains(message("\\\u4e2d"), "uses \\\u4e2d, which");
+  expect_contains(message("(?\u4e2d)"), "uses the group \"(?\u4e2d\", which");
+  expect_contains(message("(?"), "uses the group \"(?\", which");
+}
+
+TEST(Regex, MoreKindsOfCharactersThanSymbolsAreRefused) {
+  std::string pattern;
+  for (char32_t c = 0x4e00; c < 0x4e00 + 255; ++c) append_utf8(c, pattern);
+  EXPECT_EQ(matches(pattern, "x" + pattern + "\u4e00"), Strings{pattern});
+  append_utf8(0x5e00, pattern);
+  expect_contains(message_of<UserError>([&] { Regex::from_oniguruma(pattern, "file F"); }), "257 kinds");
+}
+
+// Matches are places in the bytes of the text, wherever the search begins.
+TEST(RegexMatcher, FindsFromAnyCharacter) {
+  const Regex regex = Regex::from_oniguruma("\\p{L}+", "test");
+  RegexMatcher matcher(regex);
+  const std::string text = "\u4e2d\u6587 \u00e9t\u00e9 \U0001F600 z";
+  matcher.begin(text);
+  TextRange match;
+  ASSERT_TRUE(matcher.find(7, match));
+  EXPECT_EQ(match, (TextRange{7, 12}));
+  ASSERT_TRUE(matcher.find(3, match));  // back
+  EXPECT_EQ(match, (TextRange{3, 6}));
+  ASSERT_TRUE(matcher.find(0, match));
+  EXPECT_EQ(match, (TextRange{0, 6}));
+  ASSERT_TRUE(matcher.find(12, match));
+  EXPECT_EQ(match, (TextRange{18, 19}));
+  EXPECT_FALSE(matcher.find(19, match));
+  matcher.begin("\u00e9!");
+  ASSERT_TRUE(matcher.find(0, match));
+  EXPECT_EQ(match, (TextRange{0, 2}));
+}
+
 TEST(Regex, LiteralTextHasNoSyntax) {
   const Regex regex = Regex::literal("a.b(", "test");
   RegexMatcher matcher(regex);
   TextRange match;
-  ASSERT_TRUE(matcher.find("axb( a.b(", 0, match));
+  matcher.begin("axb( a.b(");
+  ASSERT_TRUE(matcher.find(0, match));
   EXPECT_EQ(match, (TextRange{5, 9}));
 }
 
 TEST(Regex, TooMuchBacktrackingIsAnError) {
-  const Regex regex = Regex::from_oniguruma("(?:a+)+[bc]", "test");
+  const Regex regex = Regex::from_oniguruma("(?:a+)+(?:b|[cd])", "test");
   RegexMatcher matcher(regex);
   TextRange match;
-  EXPECT_THROW(matcher.find(std::string(60, 'a'), 0, match), RunError);
+  const std::string text(60, 'a');
+  matcher.begin(text);
+  EXPECT_THROW(matcher.find(0, match), RunError);
 }
 
 TEST(Regex, LongRunsNeedNoStack) {
-  const std::string text(5'000'000, ' ');
+  const std::string text = std::string(5'000'000, ' ') + "x";
   const Regex regex = Regex::from_oniguruma("\\s+(?!\\S)|\\s+", "test");
   RegexMatcher matcher(regex);
   TextRange match;
-  ASSERT_TRUE(matcher.find(text + "x", 0, match));
-  EXPECT_EQ(match.end, text.size() - 1);
+  matcher.begin(text);
+  ASSERT_TRUE(matcher.find(0, match));
+  EXPECT_EQ(match.end, text.size() - 2);
 }
 
 }  // namespace

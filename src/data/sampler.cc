@@ -71,11 +71,12 @@ Batch BatchSampler::batch(std::int64_t first, std::int64_t count) const {
     const auto bad = std::find_if(sample.begin(), sample.end(),
                                   [&](std::int32_t id) { return id < 0 || id >= options_.vocab; });
     if (bad != sample.end()) {
+      const std::int64_t position = begin + (bad - sample.begin());
       throw_run_error(
           "the tokens \"{}\" hold the id {} at position {}, but the vocabulary has {} ids (0 to {}). They were "
           "made "
           "with another tokenizer, or the file is damaged.",
-          source_.name(), *bad, begin + (bad - sample.begin()), options_.vocab, options_.vocab - 1);
+          source_.name(), source_.id_at(position), position, options_.vocab, options_.vocab - 1);
     }
     const auto row = static_cast<std::ptrdiff_t>(i * options_.seq_len);
     std::copy(sample.begin(), sample.end() - 1, batch.tokens.begin() + row);

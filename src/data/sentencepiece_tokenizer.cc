@@ -33,6 +33,7 @@ class SentencePieceTokenizer final : public Tokenizer {
           "the SentencePiece model \"{}\" cannot be loaded: {}. A .model file of SentencePiece is needed.",
           path, file.size() == 0 ? "it is empty" : status.ToString());
     }
+    find_anchor();
     if (eod.empty()) {
       if (processor_.eos_id() >= 0) end_ = processor_.eos_id();
       return;
@@ -58,9 +59,20 @@ class SentencePieceTokenizer final : public Tokenizer {
       }
     }
     std::string text;
-    const auto status = processor_.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
-    if (!status.ok()) throw_run_error("decoding with \"{}\" failed: {}", name(), status.ToString());
+    for (auto at = ids.begin(); at != ids.end();) {
+      if (processor_.IsByte(*at)) {
+        text.push_back(byte_of(*at++));
+        continue;
+      }
+      const auto end = std::find_if(at, ids.end(), [&](std::int32_t id) { return processor_.IsByte(id); });
+      text += text_of({at, end}, text.empty());
+      at = end;
+    }
     return text;
+  }
+
+  bool is_special(std::int32_t id) const override {
+    return id >= 0 && id < vocab_size() && (processor_.IsControl(id) || processor_.IsUnknown(id));
   }
 
   std::size_t split_point(std::string_view text, std::size_t from) const override {
@@ -72,9 +84,43 @@ class SentencePieceTokenizer final : public Tokenizer {
  private:
   friend class SentencePieceEncoder;
 
+  // A piece with text of its own; whatever follows it is not the start of a text.
+  void find_anchor() {
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      if (processor_.IsByte(id) || processor_.IsControl(id) || processor_.IsUnknown(id)) continue;
+      anchor_text_ = library_text({id});
+      if (anchor_text_.empty()) continue;
+      anchor_ = id;
+      return;
+    }
+  }
+
+  std::string library_text(const std::vector<int>& ids) const {
+    std::string text;
+    const auto status = processor_.Decode(ids, &text);
+    if (!status.ok()) throw_run_error("decoding with \"{}\" failed: {}", name(), status.ToString());
+    return text;
+  }
+
+  // Pieces other than bytes, by the library, which may drop a space at the start of a text.
+  std::string text_of(std::span<const std::int32_t> ids, bool is_start) const {
+    std::vector<int> pieces;
+    if (!is_start && anchor_ >= 0) pieces.push_back(anchor_);
+    const std::size_t shown = pieces.empty() ? 0 : anchor_text_.size();
+    pieces.insert(pieces.end(), ids.begin(), ids.end());
+    return library_text(pieces).substr(shown);
+  }
+
+  // Of a piece "<0xE4>". The library makes characters of bytes and U+FFFD of what is left over, one for each.
+  char byte_of(std::int32_t id) const {
+    return static_cast<char>(std::stoi(processor_.IdToPiece(id).substr(3, 2), nullptr, 16));
+  }
+
   std::string path_;
   sentencepiece::SentencePieceProcessor processor_;
   std::optional<std::int32_t> end_;
+  int anchor_ = -1;  // -1: no piece has text
+  std::string anchor_text_;
 };
 
 class SentencePieceEncoder final : public Encoder {

@@ -91,6 +91,12 @@ std::int64_t find_outside(const TokenSource& source, std::int64_t begin, std::in
 
 }  // namespace
 
+std::int64_t TokenSource::id_at(std::int64_t position) const {
+  std::int32_t id = 0;
+  read(position, std::span(&id, 1));
+  return id;
+}
+
 void MemoryTokens::read(std::int64_t begin, std::span<std::int32_t> out) const {
   check(begin >= 0 && static_cast<std::int64_t>(out.size()) <= size() - begin, "tokens to read are in memory");
   std::copy_n(ids_.begin() + begin, out.size(), out.begin());
@@ -136,13 +142,11 @@ void check_vocabulary(const TokenSource& source, std::int64_t vocab) {
     if (bad < 0) bad = find_outside(source, size - kScannedEnds, size, vocab);
   }
   if (bad < 0) return;
-  std::int32_t id = 0;
-  source.read(bad, std::span(&id, 1));
   throw_user_error(
       "the tokens \"{}\" hold the id {} at position {}, but the vocabulary has {} ids (0 to {}). They were "
       "made with "
       "another tokenizer: use that one, or set model.vocab to more than the largest id.",
-      source.name(), id, bad, vocab, vocab - 1);
+      source.name(), source.id_at(bad), bad, vocab, vocab - 1);
 }
 
 }  // namespace meshtrain

@@ -21,6 +21,8 @@ class TokenSource {
   // Fills `out` with the tokens from `begin` on; all must exist. Costs O(log n) and the copy. An id that
   // does not fit 32 bits reads as -1, which is in no vocabulary.
   virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;
+  // The id at `position` as the source holds it, of 64 bits where it has them; for messages.
+  virtual std::int64_t id_at(std::int64_t position) const;
   // Memory of the process that earlier reads have filled may be given back.
   virtual void let_go() const {}
 };

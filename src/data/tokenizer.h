@@ -37,8 +37,12 @@ class Tokenizer {
   virtual std::optional<std::int32_t> end_of_document() const = 0;
   virtual std::unique_ptr<Encoder> encoder() const = 0;
   // The bytes of the tokens; a sequence cut inside a character gives ill-formed UTF-8. Special tokens
-  // give their text where their file has one. Throws RunError when an id is outside the vocabulary.
+  // give their text where their file has one. The text of ids that follow others of some text does not depend
+  // on them. Throws RunError when an id is outside the vocabulary.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+  // Whether a token is a mark rather than text: what the Hugging Face library's decode() leaves away with
+  // skip_special_tokens=True.
+  virtual bool is_special(std::int32_t id) const = 0;
   // A place p in [from, text.size()] where the text may be cut: the ids of `text` are the ids of
   // text[0, p) followed by those of text[p, end). text.size() when there is no such place, or none
   // that is known to be safe for this tokenizer. `from` > 0.

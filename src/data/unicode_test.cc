@@ -1,7 +1,6 @@
 #include "data/unicode.h"
 
 #include <gtest/gtest.h>
-#include <utf8proc.h>
 
 namespace meshtrain {
 namespace {
@@ -31,6 +30,25 @@ TEST(ValidUtf8, ReplacesEachMaximalPart) {
   EXPECT_EQ(valid("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), r + r + r + r + "A");
   EXPECT_EQ(valid("Hello \xF0\x90\x80World"), "Hello " + r + "World");
   EXPECT_EQ(valid("cut \xE4\xB8"), "cut " + r);
+}
+
+TEST(WellFormedUntil, TheFirstThingThatIsWrong) {
+  EXPECT_EQ(well_formed_until(""), 0U);
+  EXPECT_EQ(well_formed_until("caf\u00e9 \U0001F600"), 10U);
+  EXPECT_EQ(well_formed_until("caf\xE9"), 3U);
+  EXPECT_EQ(well_formed_until("long enough for words \xC3\xA9 \x80 more"), 25U);
+}
+
+TEST(UnfinishedBytes, OnlyWhatMayBecomeACharacter) {
+  EXPECT_EQ(unfinished_bytes(""), 0U);
+  EXPECT_EQ(unfinished_bytes("abc"), 0U);
+  EXPECT_EQ(unfinished_bytes("\u00e9"), 0U);
+  EXPECT_EQ(unfinished_bytes("a\xC3"), 1U);
+  EXPECT_EQ(unfinished_bytes("a\xE4\xB8"), 2U);
+  EXPECT_EQ(unfinished_bytes("\xF0\x9F\x98"), 3U);
+  for (const char* text :
+       {"\x80", "\xFF", "\xC0", "\xF5", "\xE0\x80", "\xED\xA0", "\xF4\x90", "\xE4\xB8\x80\x80"})
+    EXPECT_EQ(unfinished_bytes(text), 0U) << testing::PrintToString(text);
 }
 
 TEST(CodePoints, ForthAndBack) {
@@ -78,22 +96,6 @@ TEST(Normalize, TextBetweenChangesStays) {
   const std::string_view stable = "caf\u00e9 \u4e2d\u6587 \u3042 \ud55c \u0431 \U0001F600";
   std::string storage;
   EXPECT_EQ(normalize(stable, Normalization::kNfc, storage).data(), stable.data());
-}
-
-// What the ranges that are never copied promise, character by character against utf8proc; and that NFC of
-// any character in any neighborhood is utf8proc's.
-TEST(Normalize, EveryCharacterAsUtf8procDoes) {
-  for (char32_t c = 1; c < 0x30000; ++c) {
-    if (c >= 0xD800 && c < 0xE000) continue;
-    for (const char* before : {"", "a", "\u304b", "\u1100"}) {
-      std::string text = before;
-      append_utf8(c, text);
-      text += "\u0301z";
-      utf8proc_uint8_t* expected = utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t*>(text.c_str()));
-      ASSERT_EQ(normal(text), reinterpret_cast<char*>(expected)) << static_cast<std::uint32_t>(c);
-      std::free(expected);
-    }
-  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "checkpoint/huggingface/token_ids.h"
 #include "comm/comm_queue.h"
 #include "comm/world.h"
 #include "device/arena.h"
@@ -115,6 +116,7 @@ class Assembly {
   NormPlace norm_place;
   Schedule schedule;
   std::optional<LossScaler> loss_scaler;  // fp16
+  std::optional<HfTokenIds> token_ids;    // of the Hugging Face folder that the weights began with
   Tensor tokens;                          // int32 [micro_batch·seq]
   Tensor targets;
   Arena work;

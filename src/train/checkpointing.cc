@@ -187,6 +187,7 @@ CheckpointContents checkpoint_contents(const Assembly& assembly, const RunPositi
     const LossScaler::State& scaler = assembly.loss_scaler->state();
     contents.state["loss_scaler"] = {{"scale", scaler.scale}, {"good_steps", scaler.good_steps}};
   }
+  if (assembly.token_ids) contents.state["token_ids"] = to_json(*assembly.token_ids);
   return contents;
 }
 
@@ -227,6 +228,7 @@ void check_same_model(const ModelSpec& here, const Checkpoint& checkpoint) {
 RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint) {
   check_same_model(assembly.config().model, checkpoint);
   const SavedState state = state_of(checkpoint);
+  assembly.token_ids = hf_token_ids_of(checkpoint);
   const bool has_optimizer = !state.optimizer.empty();
   if (has_optimizer && state.optimizer != assembly.optimizer->name()) {
     throw_user_error(

@@ -33,9 +33,10 @@ CheckpointContents checkpoint_contents(const Assembly& assembly, const RunPositi
 // The most that a rank of this tensor-parallel coordinate and stage writes of tensors.
 std::int64_t checkpoint_bytes(const Assembly& assembly);
 
-// Fills this rank's masters and optimizer state, all weights and the loss scale; the mesh may be another than
-// that which wrote it, and only what this rank owns is read. A checkpoint that has weights alone gives a fresh
-// optimizer. A collective call. Throws UserError when the checkpoint is of another model or optimizer.
+// Fills this rank's masters and optimizer state, all weights, the loss scale and token_ids; the mesh may be
+// another than that which wrote it, and only what this rank owns is read. A checkpoint that has weights alone
+// gives a fresh optimizer. A collective call. Throws UserError when the checkpoint is of another model or
+// optimizer.
 RunPosition restore(Assembly& assembly, const Checkpoint& checkpoint);
 
 // This rank's masters and all weights; the optimizer starts afresh. A collective call. Throws UserError for

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/stopwatch.h"
 
 namespace meshtrain {
 
@@ -60,8 +61,8 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingOptions& 
   return order[count - 1];
 }
 
-void generate(InferenceModel& model, std::span<const std::int32_t> prompt, std::int64_t count,
-              const SamplingOptions& options, const std::function<bool(std::int32_t)>& emit) {
+GenerationTimes generate(InferenceModel& model, std::span<const std::int32_t> prompt, std::int64_t count,
+                         const SamplingOptions& options, const std::function<bool(std::int32_t)>& emit) {
   check(!prompt.empty(), "generation needs a token to start from");
   const RandomStream random(options.seed, "generate");
   const auto window = static_cast<std::size_t>(model.context());
@@ -69,6 +70,8 @@ void generate(InferenceModel& model, std::span<const std::int32_t> prompt, std::
   // The part of `text` that the cache does not hold yet.
   std::size_t fresh = text.size() > window ? text.size() - window : 0;
   model.clear_cache();
+  GenerationTimes times;
+  const Stopwatch watch;
   for (std::int64_t i = 0; i < count; ++i) {
     if (static_cast<std::size_t>(model.cached()) + (text.size() - fresh) > window) {
       model.clear_cache();
@@ -79,9 +82,16 @@ void generate(InferenceModel& model, std::span<const std::int32_t> prompt, std::
     const std::span logits = std::span(all).first(std::min(vocab, all.size()));
     fresh = text.size();
     const std::int32_t token = sample_token(logits, options, random.uniform(static_cast<std::uint64_t>(i)));
-    if (!emit(token)) return;
+    ++times.tokens;
+    if (i == 0) {
+      times.prompt_tokens = model.cached();
+      times.prompt_seconds = watch.seconds();
+    }
+    times.seconds = watch.seconds() - times.prompt_seconds;
+    if (!emit(token)) break;
     text.push_back(token);
   }
+  return times;
 }
 
 }  // namespace meshtrain

@@ -24,10 +24,18 @@ void validate(const SamplingOptions& options);
 // Draws one token; `uniform` is in [0, 1).
 std::int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, float uniform);
 
+// How long a generation took. The first token comes with the prompt's time, for its predictions do.
+struct GenerationTimes {
+  std::int64_t prompt_tokens = 0;  // of the prompt, as many as fit the window
+  double prompt_seconds = 0.0;
+  std::int64_t tokens = 0;  // drawn
+  double seconds = 0.0;     // for those after the first
+};
+
 // Continues `prompt` (not empty) by up to `count` tokens, each handed to `emit`, which may stop the
 // generation by returning false. When the cache is full the older half of the window is forgotten.
 // The i-th draw depends on (seed, i) alone.
-void generate(InferenceModel& model, std::span<const std::int32_t> prompt, std::int64_t count,
-              const SamplingOptions& options, const std::function<bool(std::int32_t)>& emit);
+GenerationTimes generate(InferenceModel& model, std::span<const std::int32_t> prompt, std::int64_t count,
+                         const SamplingOptions& options, const std::function<bool(std::int32_t)>& emit);
 
 }  // namespace meshtrain

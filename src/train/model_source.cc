@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "checkpoint/huggingface/config.h"
+#include "checkpoint/huggingface/exporter.h"
 #include "checkpoint/huggingface/folder.h"
 #include "data/byte_tokenizer.h"
 #include "data/hf_tokenizer.h"
@@ -91,6 +92,21 @@ std::string with_carried_tokenizer(const std::string& tokenizer, const Checkpoin
   return to_string(*name);
 }
 
+std::optional<HfTokenIds> hf_token_ids_of(const Checkpoint& checkpoint) {
+  const nlohmann::json& state = checkpoint.state();
+  if (const auto own = state.find("token_ids"); own != state.end())
+    return hf_token_ids_from_json(*own, checkpoint.path());
+  const auto imported = state.find("huggingface");
+  if (imported == state.end()) return std::nullopt;
+  std::optional<std::string> generation_config;
+  const std::string name = fmt::format("{}/{}", kTokenizerFolder, kHfGenerationConfig);
+  if (checkpoint.manifest().files.contains(name)) {
+    generation_config = MappedFile::open(checkpoint.path() + "/" + name, "the file of the checkpoint").text();
+  }
+  const HfRecord record = hf_record_from_json(*imported, checkpoint.path());
+  return hf_token_ids(record.config_text, std::move(generation_config), checkpoint.path());
+}
+
 void check_model_of_source(const ModelSpec& spec, const ModelSpec& source, const std::string& path) {
   Config here;
   Config there;
@@ -106,15 +122,19 @@ void check_model_of_source(const ModelSpec& spec, const ModelSpec& source, const
 
 void initialize_weights(Assembly& assembly) {
   const std::string& from = assembly.config().from;
+  assembly.token_ids.reset();
   if (from.empty()) {
     assembly.initialize();
     return;
   }
   check_model_of_source(assembly.config().model, describe_model(from).spec, from);
   if (is_hf_folder(from)) {
+    assembly.token_ids = hf_token_ids_of_folder(from);
     load_masters(assembly, *open_weights(from));
   } else {
-    load_masters(assembly, *whole_checkpoint(from, *assembly.groups.control).checkpoint);
+    const ResumeSource source = whole_checkpoint(from, *assembly.groups.control);
+    assembly.token_ids = hf_token_ids_of(*source.checkpoint);
+    load_masters(assembly, *source.checkpoint);
   }
 }
 

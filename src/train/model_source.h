@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/huggingface/token_ids.h"
 #include "checkpoint/weight_source.h"
 #include "train/assembly.h"
 #include "train/config.h"
@@ -38,12 +40,17 @@ std::string carried_tokenizer(const std::string& folder, const ModelSpec& spec);
 // The tokenizer of a checkpoint's config where the checkpoint lies now.
 std::string with_carried_tokenizer(const std::string& tokenizer, const Checkpoint& checkpoint);
 
+// Of the Hugging Face folder that the weights began with: by an import, or as model.from of its run or of an
+// earlier one. nullopt where they began with none.
+std::optional<HfTokenIds> hf_token_ids_of(const Checkpoint& checkpoint);
+
 // Throws UserError, naming the key and both values, where a model differs from that whose weights it is to
 // have. Keys that change no weight's shape or place may: model.context of llama, the rotary positions, norm_eps
 // and init_std.
 void check_model_of_source(const ModelSpec& spec, const ModelSpec& source, const std::string& path);
 
-// A new run's weights: those that model.from names, or random ones of the seed. A collective call.
+// A new run's weights: those that model.from names, with its token_ids, or random ones of the seed. A
+// collective call.
 void initialize_weights(Assembly& assembly);
 
 }  // namespace meshtrain

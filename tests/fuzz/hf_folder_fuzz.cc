@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
@@ -17,7 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     ModelSpec spec = spec_of_hf_config(text, "config.json");
     validate(spec);
-    if (spec_of_hf_config(hf_config_of(spec, DType::kF32, {}), "written") != spec) std::abort();
+    if (spec_of_hf_config(hf_config_of(spec, DType::kF32, nlohmann::json::object()), "written") != spec)
+      std::abort();
     spec.layers = 1;  // what a file says may be a list that no memory holds
     if (hf_tensors(spec, "").empty()) std::abort();
   } catch (const UserError&) {

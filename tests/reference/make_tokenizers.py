@@ -99,6 +99,8 @@ CASES = [
     "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>",
     "<tool> inner </tool>  <tool>\n",
     "cafe\u0301<|im_end|>e\u0301",
+    "\u1c89's \ua7cb \ua7da\u10d50 it\u1c8a's \U00010d40\U00010d41 \U0001ccd6",
+    "\u0897\u0301 e\u1715\u0301 \U000105d2\u0307 \U00011382\U000113c9 \u32ff \U0001ccd6",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "thethethethethethethethethethethethethethethethethethethethethethethethethethethethethethethethethethethe",
     "    " * 40 + "x",

@@ -346,12 +346,10 @@ ModelSpec spec_of_hf_config(std::string_view text, const std::string& path) {
   return spec;
 }
 
-std::string hf_config_of(const ModelSpec& spec, DType dtype, std::optional<std::int64_t> eos_token) {
+std::string hf_config_of(const ModelSpec& spec, DType dtype, const Json& token_ids) {
   OrderedJson config = spec.arch == Architecture::kGpt2 ? gpt2_config(spec) : llama_config(spec);
   config["tie_word_embeddings"] = spec.tie_embeddings;
-  // Null: the library's own defaults may lie outside of a small vocabulary.
-  config["bos_token_id"] = nullptr;
-  config["eos_token_id"] = eos_token ? OrderedJson(*eos_token) : nullptr;
+  for (const auto& [key, value] : token_ids.items()) config[key] = OrderedJson(value);
   config["torch_dtype"] = hf_dtype_name(dtype);
   config["use_cache"] = true;
   return config.dump(2) + "\n";

@@ -3,8 +3,7 @@
 // rope_parameters.
 #pragma once
 
-#include <cstdint>
-#include <optional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -18,9 +17,9 @@ namespace meshtrain {
 // Dropout is not read: it is off when a model is used, and meshtrain trains without.
 ModelSpec spec_of_hf_config(std::string_view text, const std::string& path);
 
-// A config.json that the library loads as the same model, with weights of `dtype`. Throws UserError when it has
-// no such model.
-std::string hf_config_of(const ModelSpec& spec, DType dtype, std::optional<std::int64_t> eos_token);
+// A config.json that the library loads as the same model, with weights of `dtype` and the fields of `token_ids`
+// (bos_token_id and its like). Throws UserError when it has no such model.
+std::string hf_config_of(const ModelSpec& spec, DType dtype, const nlohmann::json& token_ids);
 
 // The text with torch_dtype (or dtype, whichever it has) changed.
 std::string with_hf_dtype(const std::string& config_text, DType dtype);

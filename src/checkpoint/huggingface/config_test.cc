@@ -284,21 +284,24 @@ TEST(HfConfig, WhatIsWrittenReadsBackAsTheSameModel) {
   for (const std::string& name : preset_names()) {
     ModelSpec spec = preset(name);
     if (spec.vocab == 0) spec.vocab = 257;
-    EXPECT_EQ(spec_of_hf_config(hf_config_of(spec, DType::kBF16, std::nullopt), "x"), spec) << name;
+    EXPECT_EQ(spec_of_hf_config(hf_config_of(spec, DType::kBF16, Json::object()), "x"), spec) << name;
   }
-  const Json config = Json::parse(hf_config_of(preset("qwen3-0.6b"), DType::kBF16, 7));
+  const Json config = Json::parse(
+      hf_config_of(preset("qwen3-0.6b"), DType::kBF16, {{"eos_token_id", {7, 9}}, {"pad_token_id", nullptr}}));
   EXPECT_EQ(config.at("architectures"), Json({"Qwen3ForCausalLM"}));
   EXPECT_EQ(config.at("torch_dtype"), "bfloat16");
-  EXPECT_EQ(config.at("eos_token_id"), 7);
+  EXPECT_EQ(config.at("eos_token_id"), Json({7, 9}));
+  EXPECT_TRUE(config.at("pad_token_id").is_null());
+  EXPECT_FALSE(config.contains("bos_token_id"));  // the library's default is the folder's, too
 }
 
 TEST(HfConfig, ModelsThatTheLibraryDoesNotHaveAreNotWritten) {
   ModelSpec both = preset("qwen3-0.6b");
   both.qkv_bias = true;
-  EXPECT_THROW(hf_config_of(both, DType::kF32, {}), UserError);
+  EXPECT_THROW(hf_config_of(both, DType::kF32, Json::object()), UserError);
   ModelSpec wide = preset("gpt2-124m");
   wide.head_dim = 32;
-  EXPECT_THROW(hf_config_of(wide, DType::kF32, {}), UserError);
+  EXPECT_THROW(hf_config_of(wide, DType::kF32, Json::object()), UserError);
 }
 
 TEST(HfConfig, OnlyTheTypeOfTheWeightsIsChanged) {

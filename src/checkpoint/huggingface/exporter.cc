@@ -157,7 +157,12 @@ void write_files(const WeightSource& weights, const ModelSpec& spec, const Tenso
                    hook);
   }
   for (const HfExtraFile& extra : extras) {
-    write_and_sync((folder / extra.name).string(), MappedFile::open(extra.from, "the file").text(), hook);
+    const std::string path = (folder / extra.name).string();
+    if (extra.from.empty()) {
+      write_and_sync(path, extra.text, hook);
+    } else {
+      write_and_sync(path, MappedFile::open(extra.from, "the file").text(), hook);
+    }
   }
   // Last: without it nobody takes the folder for a model.
   write_and_sync((folder / "config.json").string(), record.config_text, hook);

@@ -32,7 +32,8 @@ std::vector<HfStoredFile> hf_files(const ModelSpec& spec, DType dtype,
 // A file that goes along as it is.
 struct HfExtraFile {
   std::string name;
-  std::string from;
+  std::string from;  // empty: it holds `text`
+  std::string text = {};
 };
 
 // Writes the folder `out`, which must not exist or be empty (else UserError), as a PartialFolder
