@@ -20,8 +20,8 @@ struct MatmulCall {
 };
 
 // Memory: up to 20 MiB of packed operands and sums, kept by the calling thread for its next product, and
-// up to 4.25 MiB kept by each thread that computes. Products of 16-bit matrices computed in fp32 have the bits of
-// the same product of fp32 matrices where a row of `a` is at most 4096 long and contiguous.
+// up to 4.25 MiB kept by each thread that computes. Products of 16-bit matrices computed in fp32 have the bits
+// of the same product of fp32 matrices where a row of `a` is at most 4096 long and contiguous.
 void matmul(const MatmulCall& call, Operand operand, ThreadPool& pool);
 
 }  // namespace meshtrain::ops::cpu
