@@ -204,6 +204,7 @@ class SpacedWords final : public Tokenizer {
     for (const std::int32_t id : ids) text += " w" + std::string(static_cast<std::size_t>(id % 3), 'x');
     return text.empty() ? text : text.substr(1);
   }
+  bool is_special(std::int32_t id) const override { return id == kEnd; }
   std::size_t split_point(std::string_view text, std::size_t) const override { return text.size(); }
 };
 
