@@ -73,7 +73,8 @@ std::string prompt_of(const Arguments& arguments) {
 void report(const GenerationTimes& times) {
   if (times.tokens == 0) return;
   const auto rate = [](std::int64_t tokens, double seconds) {
-    return fmt::format("{:.4g} tokens/s", static_cast<double>(tokens) / std::max(seconds, 1e-9));
+    const double speed = static_cast<double>(tokens) / std::max(seconds, 1e-9);
+    return speed < 100.0 ? fmt::format("{:.3g} tokens/s", speed) : fmt::format("{:.0f} tokens/s", speed);
   };
   notice("prompt: {} tokens, {}; generation: {} tokens{}", times.prompt_tokens,
          rate(times.prompt_tokens, times.prompt_seconds), times.tokens,

@@ -280,7 +280,7 @@ class Parser {
     if (end == begin || !closed || (four && end != begin + 4) || byte) refuse("a malformed \\x or \\u");
     const unsigned long value = std::stoul(std::string(pattern_.substr(begin, end - begin)), nullptr, 16);
     if (value > kLastCodePoint || (value >= 0xD800 && value <= 0xDFFF))
-      refuse("a \\x or \\u that is no character");
+      refuse("a \\x or \\u that is not a character");
     at_ = end + (braces ? 1 : 0);
     return static_cast<char32_t>(value);
   }

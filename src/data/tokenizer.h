@@ -40,7 +40,7 @@ class Tokenizer {
   // give their text where their file has one. The text of ids that follow others of some text does not depend
   // on them. Throws RunError when an id is outside the vocabulary.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
-  // Whether a token is a mark rather than text: what the Hugging Face library's decode() leaves away with
+  // Whether a token is a mark rather than text: what the Hugging Face library's decode() omits with
   // skip_special_tokens=True.
   virtual bool is_special(std::int32_t id) const = 0;
   // A place p in [from, text.size()] where the text may be cut: the ids of `text` are the ids of
