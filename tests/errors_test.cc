@@ -460,8 +460,8 @@ TEST_F(Errors, AFullStandardOutputIsAFailure) {
   for (const Arguments& arguments :
        {Arguments{"plan", "a.toml"},
         {"plan", "a.toml", "--json"},
-        {"eval", "run"},
-        {"eval", "run", "--json"},
+        {"eval", "run", "--data", "text.txt"},
+        {"eval", "run", "--json", "--data", "text.txt"},
         {"generate", "run", "--tokens", "3"},
         {"ckpt", "inspect", "run"},
         {"ckpt", "digest", "run"},

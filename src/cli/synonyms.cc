@@ -101,7 +101,7 @@ std::span<const Synonym> option_synonyms() {
       {{"output", "o", "output-dir", "out-dir", "output-prefix", "outdir", "save-dir", "output-file"},
        {"--out"}},
       {{"dataset", "valid", "val-data", "eval-data", "file"}, {"--data"}},
-      {{"num-batches", "eval-iters", "limit", "max-batches"}, {"--batches"}},
+      {{"num-batches", "eval-iters", "limit", "max-batches"}, {"--tokens"}},
       {{"np", "num-ranks", "nproc", "nprocs", "nproc-per-node", "world-size", "processes", "num-processes",
         "n"},
        {"--ranks"}},

@@ -131,7 +131,7 @@ TEST_F(ProgressTest, ATerminalHasOneRewrittenLine) {
   const std::string clear = "\r\x1b[K";
   const auto line = [](std::int64_t i) { return fmt::format("step {}/100  loss 2.3457", i); };
   EXPECT_EQ(written(), line(1) + "\n" + clear + line(3) + clear +
-                           "step 3  eval loss 2.0000  1.2500 bits/byte  over 1984 tokens\n" + clear + line(4) +
+                           "step 3  eval loss 2.0000\n1.2500 bits/byte  over 1984\ntokens\n" + clear + line(4) +
                            clear + line(5) + "\n");
 }
 

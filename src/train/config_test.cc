@@ -39,23 +39,6 @@ void expect_complaint(std::string_view text, const std::vector<std::string>& ove
 
 // --- Reading --------------------------------------------------------------------------------------
 
-// What run folders and checkpoints of earlier versions say is passed over; of a person it is refused.
-TEST(Config, AKeyOfAnEarlierVersionIsReadOnlyWhereARunWroteIt) {
-  const std::string text = "[model]\npreset = \"llama-tiny\"\n[train]\nsteps = 7\neval_batches = 20\n";
-  EXPECT_EQ(parse_config(text, "x/config.toml", {}, ConfigWriter::kRun),
-            parse_config("[model]\npreset = \"llama-tiny\"\n[train]\nsteps = 7\n", "x", {}));
-  for (const auto& [document, overrides] : {std::pair(text, std::vector<std::string>{}),
-                                            std::pair(std::string("[model]\npreset = \"llama-tiny\"\n"),
-                                                      std::vector<std::string>{"train.eval_batches=2"})}) {
-    try {
-      parse_config(document, "a.toml", overrides);
-      ADD_FAILURE() << "accepted";
-    } catch (const UserError& error) {
-      EXPECT_NE(std::string(error.what()).find("train.eval_tokens"), std::string::npos) << error.what();
-    }
-  }
-}
-
 TEST(Config, ReadsEverySection) {
   const Config config = parse(R"(
 [model]
