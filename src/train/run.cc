@@ -11,7 +11,6 @@
 #include "base/stopwatch.h"
 #include "base/terminal.h"
 #include "base/trace.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "comm/agreement.h"
 #include "comm/naming_step.h"
