@@ -505,5 +505,21 @@ TEST_F(Errors, ClosedStreamsAreNotMistakenForFiles) {
   }
 }
 
+// As other programs do: `meshtrain plan CONFIG | head -1` says nothing.
+TEST_F(Errors, AReaderThatWentAwayEndsACommandInSilence) {
+  write_config("a.toml", "gpt2-tiny");
+  const BeforeExec no_reader = [] {
+    int ends[2];
+    if (pipe(ends) != 0 || dup2(ends[1], STDOUT_FILENO) < 0) _exit(99);
+    close(ends[0]);
+    close(ends[1]);
+  };
+  for (const Arguments& arguments : {Arguments{"plan", "a.toml"}, {"plan", "a.toml", "--json"}, {"--help"}}) {
+    const Outcome outcome = run(arguments, no_reader);
+    EXPECT_EQ(outcome.status, -SIGPIPE) << outcome;
+    EXPECT_EQ(outcome.err, "");
+  }
+}
+
 }  // namespace
 }  // namespace meshtrain

@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <system_error>
 
 #include "base/error.h"
 
@@ -23,8 +26,15 @@ void flush_standard_output() {
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && std::ferror(stdout) == 0) return;
+  if (errno == EPIPE) throw std::system_error(errno, std::generic_category(), "standard output");
   throw_run_error("standard output could not be written to the end: {}",
                   errno != 0 ? std::strerror(errno) : "an earlier write failed");
+}
+
+void end_by_closed_pipe() {
+  std::signal(SIGPIPE, SIG_DFL);
+  std::raise(SIGPIPE);
+  std::_Exit(128 + SIGPIPE);  // where it is blocked
 }
 
 }  // namespace meshtrain

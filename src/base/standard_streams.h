@@ -7,8 +7,11 @@ namespace meshtrain {
 // Before anything is opened.
 void open_closed_streams();
 
-// Returns once all that was printed to standard output has been written. Throws RunError when it could not be:
-// a full disk, or a reader that went away.
+// Returns once all that was printed to standard output has been written. Throws RunError when it could not be,
+// as on a full disk, and std::system_error (broken_pipe) when its reader went away, as in `… | head`.
 void flush_standard_output();
+
+// Ends this process as programs end whose reader went away: by SIGPIPE, even where that is ignored.
+[[noreturn]] void end_by_closed_pipe();
 
 }  // namespace meshtrain

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/error.h"
@@ -116,6 +117,9 @@ int main(int argc, char** argv) {
     return report("", error, 1);
   } catch (const std::filesystem::filesystem_error& error) {
     return report("", UserError(system_failure(error)), 2);  // of a file that an argument names
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::broken_pipe) end_by_closed_pipe();
+    return report("", RunError(system_failure(error)), 1);
   } catch (const std::exception& error) {
     const std::string refused = system_failure(error);
     if (!refused.empty()) return report("", RunError(refused), 1);
