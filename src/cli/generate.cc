@@ -30,6 +30,8 @@ struct Arguments {
   SamplingOptions sampling;
 };
 
+constexpr std::size_t kLongestPrompt = std::size_t{64} << 20U;  // a device may have no end
+
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
@@ -41,6 +43,10 @@ std::string read_standard_input() {
   std::string text;
   std::array<char, 1U << 16U> block{};
   for (ssize_t count = 0; (count = read(STDIN_FILENO, block.data(), block.size())) != 0;) {
+    if (text.size() > kLongestPrompt) {
+      throw_user_error("the prompt on standard input is longer than {} bytes; give a shorter one",
+                       kLongestPrompt);
+    }
     if (count > 0) {
       text.append(block.data(), static_cast<std::size_t>(count));
     } else if (errno == EBADF) {

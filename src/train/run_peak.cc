@@ -82,6 +82,7 @@ RunPeak::RunPeak(const Config& config, Communicator& control, int threads, PeakC
     : control_(control),
       cache_(std::move(cache)),
       measured_(config.machine.peak_tflops < 0.0),
+      patient_(control.size() == 1 || config.mesh.deadline >= kPatientRanks),
       tflops_(std::max(config.machine.peak_tflops, 0.0)) {
   key_.dtype = config.precision.compute;
   if (!measured_) return;
@@ -112,7 +113,7 @@ void RunPeak::measure() {
 bool RunPeak::measure_if_worthwhile(double seconds_left, const std::function<void()>& settle) {
   constexpr int kMostMeasurements = 5;
   ++calls_;
-  if (!measured_ || calls_ < 2 || !std::has_single_bit(calls_)) return false;
+  if (!measured_ || !patient_ || calls_ < 2 || !std::has_single_bit(calls_)) return false;
   const bool is_wanted = doubtful_ && seconds_left >= kLongRun && measurements_ < kMostMeasurements;
   if (!any_rank(control_, control_.rank() == 0 && is_wanted)) return false;
   settle();

@@ -32,9 +32,11 @@ class RunPeak {
   void measure();
 
   // Measures where it is worthwhile: the run has more than kLongRun seconds to go, and nothing better is known
-  // than a guess. `settle` is called before. Returns whether it did. A collective call after each step; rank
-  // 0's seconds count. Ranks talk about it after the 2nd, 4th, 8th … call only.
+  // than a guess. Not where the others would wait under a deadline (mesh.deadline) of less than kPatientRanks
+  // seconds: a busy host may take long. `settle` is called before. Returns whether it did. A collective call
+  // after each step; rank 0's seconds count. Ranks talk about it after the 2nd, 4th, 8th … call only.
   static constexpr double kLongRun = 20.0;
+  static constexpr double kPatientRanks = 30.0;
   bool measure_if_worthwhile(double seconds_left, const std::function<void()>& settle);
 
   // `tflops` as a part of the peak; nothing where that is not known, or is lower: then it was measured while
@@ -53,6 +55,7 @@ class RunPeak {
   KnownPeak own_;           // of this host, where this rank measures
   std::vector<int> cores_;  // that the run's ranks use on this host
   bool measured_ = false;
+  bool patient_ = true;    // the ranks' deadline allows for a measurement
   bool measures_ = false;  // this rank, for its host
   bool doubtful_ = true;
   std::int64_t all_threads_ = 0;  // of all hosts

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -72,6 +73,26 @@ TEST_F(RunPeakTest, IsThatOfTheHostHoweverManyRanksShareIt) {
       EXPECT_EQ(peak.tflops(), 1e6);  // never falls
     });
   }
+}
+
+// Once, at the second call or a later one, and not where others cannot wait for it.
+TEST_F(RunPeakTest, IsMeasuredWhereItIsWorthwhile) {
+  const auto measurements = [&](int ranks, double deadline, double seconds_left) {
+    fs::remove(dir_ / "peaks.json");
+    config_.mesh.deadline = deadline;
+    std::atomic<int> measured = 0;
+    on_ranks(ranks, 1, [&](RunPeak& peak) {
+      for (int step = 1; step <= 9; ++step) {
+        if (peak.measure_if_worthwhile(seconds_left, [] {})) measured += step;
+      }
+    });
+    return measured.load() / ranks;
+  };
+  EXPECT_EQ(measurements(1, 300.0, 100.0), 2);
+  EXPECT_EQ(measurements(2, 300.0, 100.0), 2);
+  EXPECT_EQ(measurements(2, 300.0, 19.0), 0);
+  EXPECT_EQ(measurements(2, 4.0, 100.0), 0);
+  EXPECT_EQ(measurements(1, 4.0, 100.0), 2);
 }
 
 TEST_F(RunPeakTest, IsMeasuredOnceAndKept) {
