@@ -9,4 +9,7 @@ namespace meshtrain {
 // TOML, JSON or Python takes it for a floating-point number: "0.1", "2.0", "-0.0", "1e-05", "inf", "nan".
 std::string number_text(double value);
 
+// For texts: hardware gives some values that are not a number a sign, which says nothing.
+double without_sign_of_nan(double value);
+
 }  // namespace meshtrain

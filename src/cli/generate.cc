@@ -37,8 +37,7 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
-// All that standard input holds, without the line feed at its end. A closed one holds nothing. (Whatever is
-// opened first would get its number: this comes before.)
+// All that standard input holds, without the line feed at its end.
 std::string read_standard_input() {
   std::string text;
   std::array<char, 1U << 16U> block{};
@@ -49,8 +48,6 @@ std::string read_standard_input() {
     }
     if (count > 0) {
       text.append(block.data(), static_cast<std::size_t>(count));
-    } else if (errno == EBADF) {
-      break;
     } else if (errno != EINTR) {
       throw_user_error("the prompt cannot be read from standard input: {}",
                        std::generic_category().message(errno));

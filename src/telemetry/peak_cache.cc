@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/temporary_file.h"
 #include "base/version.h"
 
 namespace meshtrain {
@@ -60,15 +61,15 @@ std::optional<KnownPeak> peak_of(const nlohmann::json& entry) {
 }
 
 bool write_whole(const std::string& path, const std::string& text) {
-  const std::string temporary = fmt::format("{}.{}", path, getpid());
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  TemporaryFile temporary(fmt::format("{}.{}", path, getpid()));
+  std::ofstream file(temporary.path(), std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
   std::error_code failed;
-  if (file) fs::rename(temporary, path, failed);
-  if (file && !failed) return true;
-  fs::remove(temporary, failed);
-  return false;
+  if (file) fs::rename(temporary.path(), path, failed);
+  if (!file || failed) return false;
+  temporary.keep();
+  return true;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/number_text.h"
 #include "base/terminal.h"
 #include "base/text_wrap.h"
 #include "telemetry/units.h"
@@ -22,11 +23,6 @@ std::string short_count(double value) {
   if (value >= 1e6) return fmt::format("{:.2f}M", value / 1e6);
   if (value >= 1e3) return fmt::format("{:.1f}k", value / 1e3);
   return fmt::format("{:.0f}", value);
-}
-
-// The sign of what is not a number says nothing.
-double without_sign_of_nan(double value) {
-  return std::isnan(value) ? std::abs(value) : value;
 }
 
 void put(std::FILE* out, std::string_view text) {

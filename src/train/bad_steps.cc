@@ -2,18 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
+#include "base/number_text.h"
+
 namespace meshtrain {
 namespace {
-
-// Hardware gives some with a sign, which says nothing.
-double without_sign(double value) {
-  return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
-}
 
 std::string message(const BadStep& bad, const TrainConfig& train) {
   const std::string_view leave_out =
@@ -23,7 +19,7 @@ std::string message(const BadStep& bad, const TrainConfig& train) {
         "the loss ({}) or the gradient norm ({}) is not finite, and the update was not applied; lower "
         "optimizer.lr, lengthen optimizer.warmup, set train.grad_clip, or look for damaged data in this step's "
         "samples{}",
-        without_sign(bad.loss), without_sign(bad.grad_norm), leave_out);
+        without_sign_of_nan(bad.loss), without_sign_of_nan(bad.grad_norm), leave_out);
   }
   return fmt::format(
       "the gradient norm ({:.6g}) is above {:.6g}, train.norm_spike = {} times the mean of the last {} "

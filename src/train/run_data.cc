@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "train/evaluation.h"
 
 namespace meshtrain {
 
@@ -11,7 +12,7 @@ RunData::RunData(const Config& config, const Tokenizer& tokenizer) {
     throw_user_error("data.train is not set: name a text file, or token files made by `meshtrain tokenize`");
   }
   train_.emplace(open("data.train", config.data.train, /*shuffle=*/true, config, tokenizer));
-  if (!config.data.valid.empty()) {
+  if (evaluates(config)) {
     valid_.emplace(open("data.valid", config.data.valid, /*shuffle=*/false, config, tokenizer));
   }
 }

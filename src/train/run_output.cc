@@ -72,9 +72,7 @@ void RunOutput::open(const RunStart& start, bool own_folder) {
   lock_folders();  // those that were made just now
   for (const auto& [key, folder] :
        {std::pair("output.dir", config_.output.dir), std::pair("checkpoint.dir", config_.checkpoint.dir)}) {
-    const auto lock = std::find_if(locks_.begin(), locks_.end(),
-                                   [&dir = folder](const FolderLock& each) { return each.is_of(dir); });
-    if (lock != locks_.end()) folders_.push_back({key, folder, &*lock});
+    if (const FolderLock* lock = lock_of(folder)) folders_.push_back({key, folder, lock});
   }
 }
 
@@ -94,14 +92,18 @@ void RunOutput::check_folders() const {
   }
 }
 
+const FolderLock* RunOutput::lock_of(const std::string& folder) const {
+  const auto lock =
+      std::find_if(locks_.begin(), locks_.end(), [&](const FolderLock& each) { return each.is_of(folder); });
+  return lock == locks_.end() ? nullptr : &*lock;
+}
+
 // The other ranks wait meanwhile.
 void RunOutput::lock_folders() {
   const std::chrono::duration<double> patience(std::min(kPatience, config_.mesh.deadline / 2.0));
   for (const auto& [key, folder] :
        {std::pair("output.dir", config_.output.dir), std::pair("checkpoint.dir", config_.checkpoint.dir)}) {
-    const bool held = std::any_of(locks_.begin(), locks_.end(),
-                                  [&dir = folder](const FolderLock& lock) { return lock.is_of(dir); });
-    if (held) continue;
+    if (lock_of(folder) != nullptr) continue;
     if (!locks_.emplace_back(folder, patience).is_taken()) continue;
     throw_user_error(
         "{} = \"{}\" is in use: another run trains there. Wait until it has ended, or stop it; or choose "

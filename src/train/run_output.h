@@ -73,6 +73,8 @@ class RunOutput {
 
  private:
   void lock_folders();
+  // Null: nobody asked for it yet.
+  const FolderLock* lock_of(const std::string& folder) const;
   void keep_folder(const RunStart& start);
   void make_folder(bool own);
   void make_checkpoint_directory() const;
