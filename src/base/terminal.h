@@ -8,6 +8,9 @@
 
 namespace meshtrain {
 
+// Written to a terminal, clears the line that is being rewritten there.
+inline constexpr std::string_view kClearLine = "\r\x1b[K";
+
 // Columns of the terminal that `descriptor` leads to: what the terminal says, else COLUMNS, else 80. 0: it
 // leads to a file or a pipe.
 std::size_t terminal_columns(int descriptor);

@@ -60,13 +60,13 @@ class Progress {
                                    format_count(stats.documents, "document"), stats.tokens, megabytes / now);
     // A line that wraps is not written over; the last column stays free.
     if (columns_ > 0) line.resize(std::min(line.size(), std::max<std::size_t>(columns_, 2) - 1));
-    line = columns_ > 0 ? "\r\033[K" + line : line + "\n";
+    line = columns_ > 0 ? std::string(kClearLine) + line : line + "\n";
     std::fputs(line.c_str(), stderr);
     std::fflush(stderr);
     shown_ = true;
   }
   void clear() {
-    if (columns_ > 0 && shown_) std::fputs("\r\033[K", stderr);
+    if (columns_ > 0 && shown_) std::fwrite(kClearLine.data(), 1, kClearLine.size(), stderr);
   }
   double seconds() const { return seconds_since(start_); }
 

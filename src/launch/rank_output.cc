@@ -59,7 +59,7 @@ void LineWriter::write_line(std::string_view line) {
   if (columns > 0) {
     // The rank wrote a message as one line, for it has no terminal.
     if (line.starts_with(kMessagePrefix)) text = wrap(text, columns);
-    text.insert(0, "\r\x1b[K");
+    text.insert(0, kClearLine);
   }
   write_all(out_, text.append("\n"));
 }

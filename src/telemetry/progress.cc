@@ -16,8 +16,6 @@
 namespace meshtrain {
 namespace {
 
-constexpr std::string_view kClearLine = "\r\x1b[K";
-
 std::string short_count(double value) {
   if (!std::isfinite(value)) return "n/a";
   if (value >= 1e6) return fmt::format("{:.2f}M", value / 1e6);
